@@ -1,0 +1,64 @@
+"""Writing checkpoints: never half a file, never more than asked for."""
+
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from src.checkpoint import manifest
+from src.checkpoint.find import BEST, step_files
+
+TEMPORARY = ".tmp"
+
+
+def write_checkpoint(directory: Path, payload: dict[str, Any], *, about: dict[str, Any], is_best: bool, keep: int) -> Path:
+    """Write ``step-N.pt`` and, if it is the best, let ``best.pt`` be that file; keep the ``keep`` newest steps.
+
+    ``about`` goes into the manifest beside the payload's config; ``about["step"]`` is N. The content goes to a temporary
+    file first and reaches the disk before the rename, so whatever happens, each name holds a whole checkpoint.
+    """
+    directory.mkdir(parents=True, exist_ok=True)
+    path = directory / f"step-{about['step']:08d}.pt"
+    temporary = path.with_suffix(TEMPORARY)
+    try:
+        with temporary.open("wb") as file:
+            writer = manifest.HashingWriter(file)
+            torch.save(payload, writer)  # type: ignore[arg-type]
+            manifest.append(file, sha256=writer.sha256.hexdigest(), size=writer.size, about={**about, "config": payload["config"]})
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
+    if is_best:
+        _point(directory / BEST, path)
+    _sync_directory(directory)
+    for old in step_files(directory)[keep:]:
+        old.unlink(missing_ok=True)
+    return path
+
+
+def remove_leftovers(directory: Path) -> None:
+    """Delete temporary files of a writer that was killed."""
+    for path in directory.glob(f"*{TEMPORARY}"):
+        path.unlink(missing_ok=True)
+
+
+def _point(name: Path, target: Path) -> None:
+    temporary = name.with_suffix(TEMPORARY)
+    temporary.unlink(missing_ok=True)
+    try:
+        os.link(target, temporary)  # the same bytes under a second name: no copy, and it outlives the first
+    except OSError:  # a file system without hard links
+        shutil.copyfile(target, temporary)
+    os.replace(temporary, name)
+
+
+def _sync_directory(directory: Path) -> None:
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

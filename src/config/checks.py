@@ -1,0 +1,181 @@
+"""The rules that a run must keep before anything is created: ranges, and what holds across fields."""
+
+import re
+
+from src.config.ranges import check_ranges
+from src.config.schema import (
+    OPTIONS,
+    AdamWConfig,
+    Backend,
+    Config,
+    DDPConfig,
+    Dtype,
+    ImageFolderConfig,
+    Mode,
+    SGDConfig,
+)
+from src.config.values import show
+from src.errors import ConfigError
+
+OBJECTIVES = {
+    "val/loss": Mode.min,
+    "val/accuracy": Mode.max,
+    "val/top5": Mode.max,
+    "train/loss": Mode.min,
+    "train/accuracy": Mode.max,
+}
+"""Metrics that can decide which checkpoint is best, and the only mode that makes sense for each."""
+
+ALEXNET_MIN_SIZE = 63
+"""Smaller images vanish in AlexNet's strided layers."""
+
+
+def check(config: Config, *, cuda_devices: int | None) -> None:
+    """Every rule that needs neither torch nor the data; ``cuda_devices`` is the number of visible GPUs (None: unknown, not judged).
+
+    Raises:
+        ConfigError: names the option, its value, the rule and the fix.
+    """
+    check_options(config)
+    check_ranges(config)
+    _names(config)
+    _objective(config)
+    _device(config, cuda_devices)
+    _processes(config, cuda_devices)
+    _batch_size(config, cuda_devices)
+    _optim(config)
+    _data(config)
+    _model(config)
+    _precision(config, cuda_devices)
+
+
+def num_processes(config: Config, cuda_devices: int | None) -> int:
+    """Ranks of the run: 1 without ddp; ``auto`` is every visible GPU, or 2 on a CPU."""
+    if not isinstance(config.parallel, DDPConfig):
+        return 1
+    if isinstance(config.parallel.num_processes, int):
+        return config.parallel.num_processes
+    return (cuda_devices or 2) if uses_gpu(config, cuda_devices) else 2
+
+
+def uses_gpu(config: Config, cuda_devices: int | None) -> bool:
+    """Whether the run computes on a GPU, as far as ``device`` and the number of visible GPUs tell."""
+    return config.device.startswith("cuda") or (config.device == "auto" and bool(cuda_devices))
+
+
+def check_options(config: Config) -> None:
+    """Each group's ``name`` is an option and its fields are that option's."""
+    for group, options in OPTIONS.items():
+        chosen = getattr(config, group)
+        if chosen.name not in options or type(chosen) is not options[chosen.name]:
+            raise ConfigError(f"{group}.name={chosen.name}: choose the group option instead: {group}={chosen.name}")
+
+
+def _names(config: Config) -> None:
+    texts = {
+        "name": config.name,
+        "tracking.run_name": config.tracking.run_name,
+        "tracking.experiment_name": config.tracking.experiment_name,
+    }
+    for key, text in texts.items():
+        if text is None:
+            continue
+        if not text.strip():
+            raise ConfigError(f"{key} must not be empty")
+        if ".." in text or re.search(r"[/\\\x00-\x1f\x7f-\x9f\ud800-\udfff]", text):
+            raise ConfigError(f"{key}={text!r} must not contain '/', '\\', '..' or control characters")
+
+
+def _objective(config: Config) -> None:
+    name, mode = config.objective.name, config.objective.mode
+    if name not in OBJECTIVES:
+        raise ConfigError(f"objective.name={name} is not a metric that can be an objective; use one of {', '.join(OBJECTIVES)}")
+    if mode is not OBJECTIVES[name]:
+        raise ConfigError(f"objective.mode={mode.name} does not fit objective.name={name}; use {OBJECTIVES[name].name}")
+
+
+def _device(config: Config, cuda_devices: int | None) -> None:
+    match = re.fullmatch(r"auto|cpu|cuda(?::(0|[1-9]\d*))?", config.device)
+    if match is None:
+        raise ConfigError(f"device={config.device} must be auto, cpu, cuda or cuda:N")
+    if not config.device.startswith("cuda") or cuda_devices is None:
+        return
+    if cuda_devices == 0:
+        raise ConfigError(f"device={config.device} needs a GPU and none is visible; use device=auto or device=cpu")
+    if match[1] is not None and int(match[1]) >= cuda_devices:
+        raise ConfigError(f"device={config.device} does not exist: {cuda_devices} visible; use cuda:0 to cuda:{cuda_devices - 1}")
+
+
+def _processes(config: Config, cuda_devices: int | None) -> None:
+    parallel = config.parallel
+    if not isinstance(parallel, DDPConfig):
+        return
+    if ":" in config.device:
+        raise ConfigError(f"device={config.device} names one device but parallel={parallel.name} takes one per rank; use device=cuda")
+    on_gpu = uses_gpu(config, cuda_devices)
+    if parallel.backend is Backend.nccl and cuda_devices is not None and not on_gpu:
+        raise ConfigError("parallel.backend=nccl needs GPUs and this run computes on a CPU; use parallel.backend=gloo or auto")
+    if on_gpu and cuda_devices is not None and num_processes(config, cuda_devices) > cuda_devices:
+        count = num_processes(config, cuda_devices)
+        raise ConfigError(f"parallel.num_processes={count} is more than the visible GPUs: use at most {cuda_devices}, or device=cpu")
+
+
+def _batch_size(config: Config, cuda_devices: int | None) -> None:
+    processes, accumulate, size = num_processes(config, cuda_devices), config.train.accumulate, config.train.batch_size
+    unit = processes * accumulate
+    if size % unit == 0:
+        return
+    factors = f"train.accumulate={accumulate}"
+    if isinstance(config.parallel, DDPConfig):
+        factors = f"parallel.num_processes={processes} x {factors}"
+    lower = size - size % unit
+    working = f"{lower} or {lower + unit}" if lower else f"{unit}"
+    raise ConfigError(f"train.batch_size={size} does not divide into {factors}; use {working}")
+
+
+def _optim(config: Config) -> None:
+    optim = config.optim
+    if isinstance(optim, SGDConfig) and optim.nesterov and optim.momentum == 0:
+        raise ConfigError("optim.nesterov=true needs optim.momentum above 0; set optim.nesterov=false or a momentum")
+    if isinstance(optim, AdamWConfig) and (len(optim.betas) != 2 or not all(0 <= beta < 1 for beta in optim.betas)):
+        raise ConfigError(f"optim.betas={show(optim.betas)} must be two numbers of at least 0 and below 1, as in [0.9,0.999]")
+
+
+def _data(config: Config) -> None:
+    data = config.data
+    if isinstance(data, ImageFolderConfig) and not data.root:
+        raise ConfigError("data.root is not set; give the folder that holds the class folders: data.root=DIR")
+    for key, values in (("mean", data.mean), ("std", data.std)):
+        if values is not None and len(values) not in (1, 3):
+            raise ConfigError(f"data.{key}={show(values)} must have one number per channel: 1 or 3")
+    if data.mean is not None and data.std is not None and len(data.mean) != len(data.std):
+        raise ConfigError(f"data.mean={show(data.mean)} and data.std={show(data.std)} must be equally long")
+    if data.std is not None and not all(value > 0 for value in data.std):
+        raise ConfigError(f"data.std={show(data.std)} must be above 0 in every channel")
+
+
+def _model(config: Config) -> None:
+    size = config.data.image_size
+    if config.model.name == "alexnet" and isinstance(size, int) and size < ALEXNET_MIN_SIZE:
+        raise ConfigError(f"data.image_size={size} is too small for model=alexnet; use at least {ALEXNET_MIN_SIZE}, or auto")
+
+
+def _precision(config: Config, cuda_devices: int | None) -> None:
+    precision = config.precision
+    if precision.name == "fp32" and precision.dtype is not Dtype.auto:
+        raise ConfigError(f"precision.dtype={precision.dtype.name} has no effect with precision=fp32; use precision=amp")
+    if precision.scaler.enabled is not True:
+        return
+    if precision.name == "fp32":
+        raise ConfigError("precision.scaler.enabled=true needs float16, but precision=fp32 computes in float32; use precision=amp or auto")
+    if precision.dtype is Dtype.bfloat16:
+        where = "precision.dtype=bfloat16"
+    elif precision.dtype is Dtype.auto and _surely_cpu(config, cuda_devices):
+        where = f"precision={precision.name} computes in bfloat16 on a CPU"
+    else:
+        return
+    raise ConfigError(f"precision.scaler.enabled=true needs float16, but {where}; use scaler.enabled=auto or precision.dtype=float16")
+
+
+def _surely_cpu(config: Config, cuda_devices: int | None) -> bool:
+    return config.device == "cpu" or (config.device == "auto" and cuda_devices == 0)

@@ -1,0 +1,48 @@
+"""What a config means on this command line: relative paths made absolute, the run's name filled in."""
+
+import os
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import TypeVar
+
+from src.config.schema import Config, EvaluateConfig, ImageFolderConfig
+
+ConfigT = TypeVar("ConfigT", bound=Config)
+
+RUN_ID = re.compile(r"[0-9a-f]{32}")
+SCHEME = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*:")
+
+
+def with_defaults(config: ConfigT) -> ConfigT:
+    """``config`` with its name: model-data-precision-parallel unless the user gave one."""
+    if config.name is not None:
+        return config
+    return replace(config, name="-".join((config.model.name, config.data.name, config.precision.name, config.parallel.name)))
+
+
+def absolute_paths(config: ConfigT, base: Path) -> ConfigT:
+    """``config`` with the user's relative paths taken from ``base``, the directory where the command was typed.
+
+    Left as they are: null, ``resume=auto``, MLflow run ids (32 hex digits) and URIs with a scheme.
+    """
+    if isinstance(config.data, ImageFolderConfig):
+        config = replace(config, data=replace(config.data, root=_absolute(config.data.root, base)))
+    uri = config.tracking.uri
+    if uri is not None and not SCHEME.match(uri):
+        config = replace(config, tracking=replace(config.tracking, uri=_absolute(uri, base)))
+    if config.resume != "auto":
+        config = replace(config, resume=absolute_reference(config.resume, base))
+    if isinstance(config, EvaluateConfig):
+        config = replace(config, checkpoint=absolute_reference(config.checkpoint, base))
+    return config
+
+
+def absolute_reference(text: str | None, base: Path) -> str | None:
+    """A checkpoint's path made absolute; a run id stays."""
+    return text if text is not None and RUN_ID.fullmatch(text) else _absolute(text, base)
+
+
+def _absolute(text: str | None, base: Path) -> str | None:
+    # An empty path would silently become the current directory; the checks refuse it instead.
+    return os.path.abspath(base / os.path.expanduser(text)) if text else text

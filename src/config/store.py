@@ -1,0 +1,28 @@
+"""Schemas in Hydra's ConfigStore, so that every key of ``conf/`` is typed by its dataclass."""
+
+from pathlib import Path
+from typing import get_type_hints
+
+from hydra.core.config_store import ConfigStore
+
+from src.config.schema import OPTIONS, Config, EvaluateConfig
+
+VERSION_BASE = "1.3"
+CONF_DIR = Path(__file__).resolve().parents[2] / "conf"
+
+BASES: dict[str, type] = {"base": Config, "base_evaluate": EvaluateConfig}
+
+
+def register() -> None:
+    """Store the base schemas, and ``GROUP_OPTION_schema`` for each option that has fields of its own. Repeating it is harmless.
+
+    Schemas lie outside their groups, where they would be listed as options; an option's file pulls its own in with ``@_here_``.
+    """
+    store = ConfigStore.instance()
+    for name, kind in BASES.items():
+        store.store(name=name, node=kind)
+    declared = get_type_hints(Config)
+    for group, options in OPTIONS.items():
+        for name, kind in options.items():
+            if kind is not declared[group]:
+                store.store(name=f"{group}_{name}_schema", node=kind)

@@ -1,0 +1,101 @@
+"""What the data family gives to the engine: batches, feeds and what is known about the data."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Placement:
+    """Which rank asks, among how many, and where its batches go."""
+
+    rank: int
+    world_size: int
+    local_world_size: int
+    device: torch.device
+    channels_last: bool
+
+
+@dataclass(frozen=True)
+class InputNeeds:
+    """What the network asks of its images: channels (None: any), smallest side and usual side in pixels."""
+
+    channels: int | None
+    min_image_size: int
+    default_image_size: int
+
+
+@dataclass(frozen=True)
+class InputFormat:
+    """How pixels become network input; with it a checkpoint can be evaluated on other images.
+
+    ``mean`` and ``std`` hold one value a channel, for pixels scaled to [0, 1].
+    """
+
+    channels: int
+    image_size: int
+    mean: list[float]
+    std: list[float]
+
+
+@dataclass
+class Batch:
+    """One micro-batch of one rank.
+
+    ``images`` float32 [B, C, H, W] normalised, ``labels`` int64 [B], ``index`` int64 [B] (positions in the split), all on
+    the device. ``window`` is the number of micro-batches in this accumulation window; ``last`` marks its last one.
+    """
+
+    images: Tensor
+    labels: Tensor
+    index: Tensor
+    window: int
+    last: bool
+
+
+class TrainFeed(Protocol):
+    """Shuffled, augmented training batches of one rank."""
+
+    steps_per_epoch: int
+    """Optimizer steps, that is accumulation windows, of an epoch."""
+    images_per_epoch: int
+    """Images of an epoch over all ranks."""
+
+    def epoch(self, epoch: int, *, start_step: int = 0) -> Iterator[Batch]:
+        """This rank's batches of an epoch; the first ``start_step`` windows are skipped without decoding them."""
+        ...
+
+
+class EvalFeed(Protocol):
+    """All images of a split, each on exactly one rank."""
+
+    size: int
+    """Images of the split over all ranks."""
+
+    def batches(self) -> Iterator[Batch]:
+        """This rank's batches in a fixed order, unaugmented."""
+        ...
+
+
+@dataclass
+class Data:
+    """Everything a run needs to know about its data.
+
+    ``digest`` is a SHA-256 over what the data is; ``effective`` holds what was chosen for every ``auto``.
+    """
+
+    train: TrainFeed
+    val: EvalFeed
+    class_names: list[str]
+    channels: int
+    image_size: int
+    mean: list[float]
+    std: list[float]
+    digest: str
+    train_size: int
+    val_size: int
+    val_source: str
+    effective: dict[str, str | int | float | bool]

@@ -1,0 +1,52 @@
+"""8-bit pixels to network input, on the device and in few kernels; the same for training, evaluation and prediction."""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from src.data.base import InputFormat, Placement
+
+_STATISTICS_CHUNK = 2048
+
+
+class Preprocess:
+    """Normalise, give grey images the channels asked for, resize. Called with uint8 [B, C, H, W]."""
+
+    def __init__(self, form: InputFormat, *, placement: Placement) -> None:
+        mean = torch.tensor(form.mean, dtype=torch.float64)
+        std = torch.tensor(form.std, dtype=torch.float64)
+        # (x / 255 - mean) / std as one multiply-add; one channel of x broadcasts to the channels of the scale.
+        self._scale = _per_channel(1 / (255 * std), placement.device)
+        self._shift = _per_channel(-mean / std, placement.device)
+        self._size = form.image_size
+        self._memory_format = torch.channels_last if placement.channels_last else torch.contiguous_format
+
+    def __call__(self, pixels: Tensor) -> Tensor:
+        """float32 [B, channels, image_size, image_size] in the memory format asked for."""
+        # Normalising before resizing gives the same (the weights of a bilinear mean add to 1) and touches the smaller image.
+        images = torch.addcmul(self._shift, pixels, self._scale)
+        side = images.shape[-1]
+        if side != self._size:
+            images = F.interpolate(images, size=(self._size, self._size), mode="bilinear", antialias=side > self._size)
+        return images.contiguous(memory_format=self._memory_format)
+
+
+def pixel_statistics(pixels: Tensor) -> tuple[list[float], list[float]]:
+    """Mean and standard deviation per channel of uint8 [N, C, H, W], for values scaled to [0, 1]; exact sums.
+
+    A constant channel gets the smallest step, 1/255, as its deviation.
+    """
+    total = torch.zeros(pixels.shape[1], dtype=torch.float64, device=pixels.device)
+    squares = torch.zeros_like(total)
+    for chunk in pixels.split(_STATISTICS_CHUNK):
+        values = chunk.double()
+        total += values.sum(dim=(0, 2, 3))
+        squares += values.square().sum(dim=(0, 2, 3))
+    count = pixels.numel() // pixels.shape[1]
+    mean = total / count
+    std = (squares / count - mean.square()).clamp(min=1.0).sqrt()
+    return (mean / 255).tolist(), (std / 255).tolist()
+
+
+def _per_channel(values: Tensor, device: torch.device) -> Tensor:
+    return values.to(device=device, dtype=torch.float32).view(1, -1, 1, 1)

@@ -1,0 +1,63 @@
+"""The training loop. Log, evaluate, checkpoint and stop are explicit lines of ``fit`` and ``train_epoch``."""
+
+from src.engine.evaluate import evaluate
+from src.engine.report import EpochTotals, log_epoch, log_point
+from src.engine.snapshot import save
+from src.engine.state import Parts, TrainState
+from src.engine.step import forward_backward, update
+from src.errors import ExitCode, NonFiniteError, Stopped
+
+
+def fit(parts: Parts, state: TrainState) -> None:
+    """Train from ``state`` to the end of the plan.
+
+    Raises ``Stopped`` after a signal, with a checkpoint of that very step, and ``NonFiniteError`` when updates keep being
+    skipped. Both follow from values reduced over ranks, so all ranks raise together.
+    """
+    train, steps_per_epoch = parts.config.train, parts.data.train.steps_per_epoch
+    parts.meter.start(parts.schedule.updates)
+    while not parts.finished(state):
+        totals = EpochTotals()
+        stop = train_epoch(parts, state, totals)
+        parts.parallel.sync_buffers(parts.model)
+        epoch_complete = state.epoch_step == steps_per_epoch
+        if epoch_complete:
+            state.epoch, state.epoch_step = state.epoch + 1, 0
+        evaluation = None
+        if parts.finished(state) or (epoch_complete and state.epoch % train.eval_every == 0):
+            evaluation = evaluate(
+                parts.model, parts.data.val, num_classes=parts.num_classes, precision=parts.precision, parallel=parts.parallel
+            )
+        log_epoch(parts, state, totals, evaluation)
+        if stop or parts.finished(state) or state.epoch % parts.config.save.every_epochs == 0:
+            save(parts, state)
+        if stop and not parts.finished(state):
+            raise Stopped(f"stopped by a signal after step {state.step}; the checkpoint holds this step", exit_code=ExitCode(stop))
+
+
+def train_epoch(parts: Parts, state: TrainState, totals: EpochTotals) -> int:
+    """Train to the end of the epoch, to ``train.max_steps`` or to an agreed stop; returns the exit code of the stop or 0."""
+    train, feed = parts.config.train, parts.data.train
+    parts.wrapped.train()
+    for batch in totals.timed(feed.epoch(state.epoch, start_step=state.epoch_step)):
+        forward_backward(parts, batch)
+        if not batch.last:
+            continue
+        state.step, state.epoch_step = state.step + 1, state.epoch_step + 1
+        update(parts, state.step)
+        ends = state.epoch_step == feed.steps_per_epoch or state.step == train.max_steps
+        log_due = ends or state.step % train.log_every == 0
+        if log_due or parts.check_due(state.step):
+            reading = parts.meter.read(stop=parts.stop_requested())
+            if log_due:
+                log_point(parts, state, totals, reading)
+            if reading.consecutive_skips >= parts.config.precision.scaler.max_consecutive_skips:
+                raise NonFiniteError(
+                    f"{reading.consecutive_skips} updates in a row were skipped because of inf or NaN, from step "
+                    f"{reading.first_bad_step} on (precision.scaler.max_consecutive_skips="
+                    f"{parts.config.precision.scaler.max_consecutive_skips}); the weights are those before it. "
+                    "Lower optim.lr, set train.clip_norm or use precision=fp32"
+                )
+            if ends or reading.stop:
+                return reading.stop
+    return 0

@@ -1,0 +1,82 @@
+"""Running sums on the device; the only place of the engine that reads them."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from src.errors import ExitCode
+from src.parallel.base import Parallel
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What one host read of the meter gave; sums are over all ranks, since the last ``reset``."""
+
+    loss: float
+    accuracy: float
+    images: int
+    lr: float
+    grad_norm: float
+    loss_scale: float
+    updates: int
+    consecutive_skips: int
+    first_bad_step: int
+    stop: int
+    """The exit code that a signal to any rank asked for; 0 for none."""
+
+
+class Meter:
+    """Loss, hits and skipped updates of the steps since the last reset, kept on the device."""
+
+    def __init__(self, parallel: Parallel) -> None:
+        self._parallel = parallel
+        device = parallel.rank.device
+        self._sums = torch.zeros(3, dtype=torch.float64, device=device)  # loss x images, hits, images
+        self._skips = torch.zeros(2, dtype=torch.float64, device=device)  # in a row until now, step of the first of them
+        self._updates = torch.zeros(1, dtype=torch.int64, device=device)
+        self._last = torch.zeros(3, dtype=torch.float64, device=device)  # lr, gradient norm, loss scale
+
+    def add_batch(self, loss: Tensor, logits: Tensor, labels: Tensor) -> None:
+        """Count one micro-batch: its mean loss (0-d), logits [B, C] and labels [B]."""
+        hits = (logits.detach().argmax(dim=1) == labels).sum()
+        images = labels.numel()
+        self._sums[0].add_(loss.detach(), alpha=images)
+        self._sums[1].add_(hits)
+        self._sums[2].add_(images)
+
+    def add_step(self, step: int, *, updates: Tensor, lr: Tensor, grad_norm: Tensor, loss_scale: Tensor) -> None:
+        """Note optimizer step number ``step`` (from 1): it was skipped if the count of real ``updates`` [1] did not move."""
+        skipped = updates == self._updates
+        self._updates.copy_(updates)
+        in_a_row = torch.where(skipped, self._skips[0] + 1, 0.0)
+        self._skips[1:].copy_(torch.where(in_a_row == 1, float(step), self._skips[1]))
+        self._skips[:1].copy_(in_a_row)
+        self._last.copy_(torch.stack((lr, grad_norm, loss_scale)))
+
+    def start(self, updates: Tensor) -> None:
+        """Begin at this count of real updates (0, or a checkpoint's)."""
+        self._updates.copy_(updates)
+
+    def read(self, *, stop: int) -> Reading:
+        """One read of everything; the same on every rank. ``stop`` is this rank's wish to end (an exit code or 0)."""
+        wishes = torch.tensor([stop == ExitCode.INTERRUPTED, stop == ExitCode.TERMINATED], dtype=torch.float64)
+        summed = self._parallel.sum_(torch.cat((self._sums, wishes.to(self._sums.device))))
+        values = torch.cat((summed, self._last, self._skips, self._updates.to(torch.float64))).tolist()
+        loss, hits, images, interrupted, terminated, lr, grad_norm, scale, in_a_row, first_bad, updates = values
+        return Reading(
+            loss=loss / images if images else float("nan"),
+            accuracy=hits / images if images else float("nan"),
+            images=int(images),
+            lr=lr,
+            grad_norm=grad_norm,
+            loss_scale=scale,
+            updates=int(updates),
+            consecutive_skips=int(in_a_row),
+            first_bad_step=int(first_bad),
+            stop=ExitCode.TERMINATED if terminated else ExitCode.INTERRUPTED if interrupted else 0,
+        )
+
+    def reset(self) -> None:
+        """Start the sums anew."""
+        self._sums.zero_()

@@ -1,0 +1,118 @@
+"""Metric points and console lines of the loop; rank 0 writes, every rank keeps the numbers."""
+
+import time
+from collections.abc import Iterable, Iterator
+
+import torch
+
+from src.data.base import Batch
+from src.engine.evaluate import Evaluation
+from src.engine.meter import Reading
+from src.engine.state import Parts, TrainState
+from src.tracking.base import Point
+
+
+class EpochTotals:
+    """Sums and times of the training part of one epoch, on the host."""
+
+    def __init__(self) -> None:
+        self.images = 0
+        self.loss = 0.0
+        self.hits = 0.0
+        self.waited = 0.0
+        self.seconds = 0.0
+        self.started = time.perf_counter()
+
+    def timed(self, batches: Iterator[Batch]) -> Iterable[Batch]:
+        """The same batches; the time spent waiting for them is added up."""
+        while True:
+            asked = time.perf_counter()
+            batch = next(batches, None)
+            self.waited += time.perf_counter() - asked
+            if batch is None:
+                return
+            yield batch
+
+    def add(self, reading: Reading) -> None:
+        """Add what a reading covers. The read waited for the device, so the time until now is the time it took."""
+        self.images += reading.images
+        self.loss += reading.loss * reading.images
+        self.hits += reading.accuracy * reading.images
+        self.seconds = time.perf_counter() - self.started
+
+
+def log_point(parts: Parts, state: TrainState, totals: EpochTotals, reading: Reading) -> None:
+    """Record the steps since the last point and start the meter anew."""
+    totals.add(reading)
+    parts.meter.reset()
+    state.updates = reading.updates
+    values = {
+        "train/loss": reading.loss,
+        "train/accuracy": reading.accuracy,
+        "train/lr": reading.lr,
+        "train/grad_norm": reading.grad_norm,
+        "amp/skipped_updates": float(state.step - state.updates),
+    }
+    if parts.precision.scaled:
+        values["amp/scale"] = reading.loss_scale
+    record(parts, state, values)
+    rate = totals.images / totals.seconds
+    parts.progress.step(state.step, f"epoch {state.epoch + 1}  loss {reading.loss:.4f}  lr {reading.lr:.2e}  {rate:,.0f} images/s")
+
+
+def log_epoch(parts: Parts, state: TrainState, totals: EpochTotals, evaluation: Evaluation | None) -> None:
+    """Record the epoch's speed and evaluation, feed the schedule, note the best, print the epoch's line."""
+    state.train_seconds += totals.seconds
+    state.train_images += totals.images
+    steps = max(1, totals.images // parts.config.train.batch_size)
+    values = {
+        "perf/images_per_second": totals.images / totals.seconds,
+        "perf/step_ms": 1000 * totals.seconds / steps,
+        "perf/data_wait": totals.waited / totals.seconds,
+        "perf/epoch_seconds": time.perf_counter() - totals.started,
+    }
+    if parts.rank.device.type == "cuda":
+        values["perf/peak_memory_gib"] = torch.cuda.max_memory_allocated(parts.rank.device) / 2**30
+    if evaluation is not None:
+        values |= evaluation.metrics()
+    record(parts, state, values)
+    objective = parts.config.objective
+    if evaluation is not None and objective.name in state.metrics:
+        value = state.metrics[objective.name]
+        parts.schedule.on_evaluation(value, objective.mode)
+        state.is_best = state.improves(value, objective.mode)
+        if state.is_best:
+            state.best_value, state.best_step, state.best_epoch = value, state.step, state.epoch
+            parts.best_evaluation = evaluation
+    else:
+        state.is_best = False
+    parts.progress.epoch(epoch_line(parts, state, totals, evaluation))
+
+
+def epoch_line(parts: Parts, state: TrainState, totals: EpochTotals, evaluation: Evaluation | None) -> str:
+    """One line for one epoch."""
+    line = (
+        f"epoch {state.epoch:>3}/{parts.config.train.epochs}  step {state.step:>5}  loss {totals.loss / totals.images:.4f}  "
+        f"accuracy {totals.hits / totals.images:.4f}"
+    )
+    if evaluation is not None:
+        line += f"  val/loss {evaluation.loss:.4f}  val/accuracy {evaluation.accuracy:.4f}{' *' if state.is_best else '  '}"
+    line += f"  lr {state.metrics['train/lr']:.2e}  {totals.images / totals.seconds:,.0f} images/s"
+    return f"{line}  ETA {eta(parts, state)}"
+
+
+def eta(parts: Parts, state: TrainState) -> str:
+    """Time left if the rest goes like the training so far, as [h:]mm:ss."""
+    left = parts.planned_steps - state.step
+    seconds = round(parts.seconds_since_start() / max(1, state.step - parts.first_step) * left)
+    minutes, seconds = divmod(seconds, 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{seconds:02}" if hours else f"{minutes:02}:{seconds:02}"
+
+
+def record(parts: Parts, state: TrainState, values: dict[str, float]) -> None:
+    """Keep the values as the run's last ones and append them to the journal."""
+    state.metrics |= values
+    if parts.journal is not None:
+        now = time.time()
+        parts.journal.write([Point(name, value, state.step, now) for name, value in values.items()])

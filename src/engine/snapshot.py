@@ -1,0 +1,81 @@
+"""What a checkpoint holds: from Parts to plain tensors and types, and back."""
+
+import json
+from dataclasses import asdict
+from typing import Any
+
+import torch
+
+from src.checkpoint.save import write_checkpoint
+from src.config import runfile
+from src.engine.state import Parts, TrainState
+from src.runtime.seed import rng_state, set_rng_state
+
+
+def save(parts: Parts, state: TrainState) -> None:
+    """Write a checkpoint of this step; all ranks call it, rank 0 writes."""
+    rng = parts.parallel.gather(rng_state(parts.rank.device))
+    if not parts.rank.is_main:
+        return
+    payload = snapshot(parts, state) | {"rng": rng}
+    write_checkpoint(
+        parts.run_dir / "checkpoints",
+        payload,
+        about={"step": state.step, "epoch": state.epoch, "value": state.best_value, "tracking": tracking_ref(parts)},
+        is_best=state.is_best,
+        keep=parts.config.save.keep,
+    )
+
+
+def snapshot(parts: Parts, state: TrainState) -> dict[str, Any]:
+    """All but the random states, on the CPU."""
+    data = parts.data
+    content = {
+        "model": parts.model.state_dict(),
+        "optimizer": parts.optimizer.state_dict(),
+        "schedule": parts.schedule.state_dict(),
+        "precision": parts.precision.state_dict(),
+        "state": asdict(state),
+        "config": runfile.to_dict(parts.config),
+        "class_names": list(data.class_names),
+        "data": {
+            "channels": data.channels,
+            "image_size": data.image_size,
+            "mean": list(data.mean),
+            "std": list(data.std),
+            "digest": data.digest,
+            "num_classes": parts.num_classes,
+        },
+        "world_size": parts.rank.world_size,
+    }
+    return to_cpu(content)  # type: ignore[no-any-return]
+
+
+def restore(parts: Parts, payload: dict[str, Any]) -> TrainState:
+    """Put a checkpoint's content into freshly built parts; returns the state to go on from."""
+    parts.model.load_state_dict(payload["model"])
+    parts.optimizer.load_state_dict(payload["optimizer"])
+    parts.schedule.load_state_dict(payload["schedule"])
+    parts.precision.load_state_dict(payload["precision"])
+    if len(payload["rng"]) == parts.rank.world_size:
+        set_rng_state(payload["rng"][parts.rank.rank], parts.rank.device)
+    state = TrainState(**payload["state"])
+    parts.first_step = state.step
+    return state
+
+
+def to_cpu(value: Any) -> Any:
+    """The same nest of dicts and lists with every tensor on the CPU."""
+    if isinstance(value, torch.Tensor):
+        return value.detach().cpu()
+    if isinstance(value, dict):
+        return {key: to_cpu(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [to_cpu(item) for item in value]
+    return value
+
+
+def tracking_ref(parts: Parts) -> dict[str, str] | None:
+    """The tracker's run, which the launcher writes down as soon as it is open."""
+    path = parts.run_dir / "tracking.json"
+    return json.loads(path.read_text()) if path.exists() else None

@@ -1,0 +1,104 @@
+"""What a run is made of (Parts) and how far it is (TrainState)."""
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+from torch.optim import Optimizer
+
+from src.config.schema import Config, Mode
+from src.data.base import Data
+from src.engine.evaluate import Evaluation
+from src.engine.meter import Meter
+from src.optim.schedule import Schedule
+from src.parallel.base import Parallel
+from src.precision.base import Precision
+from src.runtime.progress import Progress
+from src.runtime.rank import Rank
+from src.tracking.journal import Journal
+
+
+@dataclass
+class TrainState:
+    """Position and memory of a run: plain types, saved in every checkpoint."""
+
+    epoch: int = 0
+    """Epochs completed."""
+    epoch_step: int = 0
+    """Optimizer steps done in the epoch under way."""
+    step: int = 0
+    """Optimizer steps tried; ``step - updates`` were skipped."""
+    updates: int = 0
+    """Real updates, as of the last log point."""
+    best_value: float | None = None
+    best_step: int = 0
+    best_epoch: int = 0
+    is_best: bool = False
+    """Whether the last evaluation is the best so far."""
+    metrics: dict[str, float] = field(default_factory=dict)
+    """Last value of every metric."""
+    train_seconds: float = 0.0
+    """Time in the training part of epochs: data and logging included, evaluation and checkpoints not."""
+    train_images: int = 0
+    """Images trained on in ``train_seconds``, over all ranks."""
+
+    def improves(self, value: float, mode: Mode) -> bool:
+        """Whether ``value`` is finite and better than the best so far."""
+        if not math.isfinite(value):
+            return False
+        return self.best_value is None or (value > self.best_value if mode == Mode.max else value < self.best_value)
+
+
+@dataclass
+class Parts:
+    """Everything one rank trains with, put together by ``src.build``."""
+
+    config: Config
+    run_dir: Path
+    rank: Rank
+    data: Data
+    model: nn.Module
+    """The bare module: what is evaluated and saved."""
+    wrapped: nn.Module
+    """The module called in training; the same parameters."""
+    precision: Precision
+    parallel: Parallel
+    optimizer: Optimizer
+    schedule: Schedule
+    meter: Meter
+    journal: Journal | None
+    """Rank 0's metric journal."""
+    progress: Progress
+    stop_requested: Callable[[], int]
+    """The exit code that a signal to this rank asked for, or 0."""
+    planned_steps: int
+    """Optimizer steps of the whole plan."""
+    effective: dict[str, Any]
+    """What every ``auto`` of the config became."""
+    first_step: int = 0
+    """Where this process started: 0, or the step of the checkpoint resumed."""
+    best_evaluation: Evaluation | None = None
+    started: float = field(default_factory=time.perf_counter)
+
+    @property
+    def num_classes(self) -> int:
+        """Outputs of the head, which may exceed the classes of the data."""
+        return int(self.effective["num_classes"])
+
+    def finished(self, state: TrainState) -> bool:
+        """Whether the plan is done."""
+        return state.step >= self.planned_steps
+
+    def check_due(self, step: int) -> bool:
+        """Whether ranks decide together after this step; a lone rank looks for signals after every step, since it costs nothing."""
+        if self.rank.world_size == 1 and self.stop_requested():
+            return True
+        return step % (self.config.train.check_every or self.config.train.log_every) == 0
+
+    def seconds_since_start(self) -> float:
+        """Time since the loop could start."""
+        return time.perf_counter() - self.started

@@ -1,0 +1,66 @@
+"""torchrun's engine: one group of ranks on this machine, watched until all have ended."""
+
+import logging
+import os
+import signal
+import sys
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from src.errors import ExitCode, Stopped
+
+
+def run_ranks(run_file: Path, *, job: str, num_processes: int, grace_seconds: int) -> dict[int, int]:
+    """Start ``python -m src.worker RUN_FILE JOB`` once a rank and wait for all.
+
+    Returns the exit code of each rank that failed, negative for a signal. Raises ``Stopped`` when this process was told to
+    end: the engine has then passed the signal on and given the ranks ``grace_seconds`` to write a checkpoint.
+    """
+    from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, SignalException
+    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+    from torch.distributed.launcher.api import LaunchConfig, elastic_launch
+
+    # The engine reports on a group's end in its own words; outcome files say it better.
+    logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)
+    settings = LaunchConfig(
+        min_nodes=1,
+        max_nodes=1,
+        nproc_per_node=num_processes,
+        run_id=uuid.uuid4().hex,
+        rdzv_backend="c10d",
+        rdzv_endpoint="localhost:0",  # the system picks a free port, so that no two launches can clash
+        local_addr="localhost",
+        max_restarts=0,
+        logs_specs=DefaultLogsSpecs(log_dir=os.devnull),
+        signals_to_handle="SIGTERM,SIGINT,SIGHUP,SIGQUIT,SIGUSR1",
+    )
+    if hasattr(settings, "shutdown_timeout"):  # torch 2.11 waits 30 s
+        settings.shutdown_timeout = grace_seconds
+    with _signals_and_environment_restored():
+        try:
+            elastic_launch(settings, sys.executable)("-m", "src.worker", str(run_file), job)
+        except ChildFailedError as error:
+            return {rank: failure.exitcode for rank, failure in error.failures.items()}
+        except SignalException as error:
+            interrupted = error.sigval == signal.SIGINT
+            code = ExitCode.INTERRUPTED if interrupted else ExitCode.TERMINATED
+            raise Stopped(f"stopped by {error.sigval.name}", exit_code=code) from None
+    return {}
+
+
+@contextmanager
+def _signals_and_environment_restored() -> Iterator[None]:
+    # The engine leaves its handlers and a variable behind, which the next job of a sweep would inherit.
+    numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1)
+    handlers = {number: signal.getsignal(number) for number in numbers}
+    environment = dict(os.environ)
+    try:
+        yield
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+        for name in set(os.environ) - set(environment):
+            del os.environ[name]
+        os.environ.update(environment)

@@ -1,0 +1,143 @@
+"""One job from config to result: prepare the directory and the tracker, run the ranks, close everything with the true status."""
+
+import logging
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from src.checkpoint import find
+from src.config import runfile
+from src.config.checks import num_processes
+from src.config.schema import Config, DDPConfig, EvaluateConfig
+from src.launch import elastic, outcome as outcomes, resume
+from src.launch.devices import visible_cuda_devices
+from src.launch.files import write_json
+from src.launch.outcome import Outcome
+from src.launch.result import JobResult
+from src.launch.signals import StopSignals
+from src.launch.summary import closing_lines, config_tree
+from src.launch.track import RunTracking
+from src.runtime import logs
+
+log = logging.getLogger(__name__)
+
+
+def run_job(config: Config, *, run_dir: Path, overrides: list[str]) -> JobResult:
+    """Run a checked config (training, or an evaluation for ``EvaluateConfig``) in its own, already claimed directory.
+
+    Whatever happens, the run directory gets its ``result.json`` and the tracker the true status; nothing is raised.
+    """
+    started = time.monotonic()
+    logs.set_up(on_console=True)
+    handler = logs.add_file(run_dir / f"{job_name(config)}.log")
+    tracking = RunTracking(config, run_dir=run_dir)
+    with StopSignals() as signals:
+        try:
+            config, resume_run_id = resume.settle(config, run_dir)
+            runfile.save(config, run_dir / "run.yaml")
+            logs.console.print(config_tree(runfile.to_dict(config)))
+            log.info("run directory %s", run_dir)
+            tracking.open(overrides=overrides, resume_run_id=resume_run_id)
+            outcome = run_ranks(config, run_dir=run_dir, tracking=tracking, signals=signals)
+        except BaseException as error:
+            outcome = Outcome()
+            outcome.blame(error)
+        signals.graceful = True  # the end is known: a first Ctrl-C must not keep it from being written down
+        result = finish(config, outcome, run_dir=run_dir, tracking=tracking, seconds=time.monotonic() - started)
+    logs.remove(handler)
+    return JobResult(outcome.status, int(outcome.exit_code), outcome.reason, result["objective"]["value"], run_dir)
+
+
+def job_name(config: Config) -> str:
+    """The entry point this config belongs to."""
+    return "evaluate" if isinstance(config, EvaluateConfig) else "train"
+
+
+def run_ranks(config: Config, *, run_dir: Path, tracking: RunTracking, signals: StopSignals) -> Outcome:
+    """One rank in this process, or a group of processes under torchrun's engine."""
+    for stale in (run_dir / "ranks").glob("*/outcome.json"):
+        stale.unlink()
+    if not isinstance(config.parallel, DDPConfig):
+        from src import worker
+        from src.runtime import rank
+
+        signals.graceful = True
+        tracking.wait()  # both import half of Python here; in a launched group the ranks do it meanwhile
+        place = rank.Rank(device=rank.pick_device(config.device))
+        return worker.run_rank(config, run_dir=run_dir, rank=place, stop_requested=lambda: signals.requested)
+    world_size = num_processes(config, visible_cuda_devices())
+    exit_codes = elastic.run_ranks(
+        run_dir / "run.yaml", job=job_name(config), num_processes=world_size, grace_seconds=config.parallel.grace_seconds
+    )
+    return outcomes.combine(run_dir, world_size, exit_codes=exit_codes)
+
+
+def finish(config: Config, outcome: Outcome, *, run_dir: Path, tracking: RunTracking, seconds: float) -> dict[str, Any]:
+    """Write ``result.json``, close the tracker's run with the true status, and say how it ended, once."""
+    tracking.wait()
+    result = final_result(config, outcome, run_dir=run_dir, seconds=seconds) | {"tracking": tracking.ref}
+    write_json(run_dir / "result.json", result)
+    if outcome.status != "FINISHED":
+        log.error("%s (exit code %d): %s", outcome.status, outcome.exit_code, outcome.reason)
+        if outcome.trace:
+            log.error(outcome.trace.rstrip())
+    best = result["checkpoint"]["best"] or result["checkpoint"]["last"]
+    loader = best_model_loader(run_dir / best) if best and config.tracking.log_model and not isinstance(config, EvaluateConfig) else None
+    failed = tracking.close(outcome.status, result=result, load_best=loader)
+    if failed:
+        result["artifacts_not_uploaded"] = list(failed)
+        write_json(run_dir / "result.json", result)
+    for line in closing_lines(result, run_dir=run_dir, asked=config.precision.name):
+        log.info(line)
+    return result
+
+
+def final_result(config: Config, outcome: Outcome, *, run_dir: Path, seconds: float) -> dict[str, Any]:
+    """The content of ``result.json``: rank 0's result, or as much as is known if it has none."""
+    directory = run_dir / "checkpoints"
+    files = find.step_files(directory)
+    best = directory / find.BEST
+    defaults: dict[str, Any] = {
+        "objective": {"name": config.objective.name, "value": None},
+        "metrics": {},
+        "best": None,
+        "epochs": 0,
+        "steps": 0,
+        "updates": 0,
+        "skipped_updates": 0,
+        "samples_per_second": None,
+        "peak_memory_bytes": None,
+        "world_size": None,
+        "precision": None,
+        "effective": {},
+        "device": None,
+    }
+    return {
+        "status": outcome.status,
+        "reason": outcome.reason,
+        "exit_code": int(outcome.exit_code),
+        **defaults,
+        **outcome.result,
+        "checkpoint": {
+            "best": str(best.relative_to(run_dir)) if best.exists() else None,
+            "last": str(files[0].relative_to(run_dir)) if files else None,
+        },
+        "resumed_from": config.resume,
+        "duration_seconds": seconds,
+    }
+
+
+def best_model_loader(path: Path) -> Callable[[], tuple[Any, Any]]:
+    """A function that loads the network of a checkpoint and a small batch of its input shape."""
+
+    def load_best() -> tuple[Any, Any]:
+        import torch
+
+        from src import build
+        from src.checkpoint.load import load
+
+        payload = load(path)
+        return build.load_model(payload), torch.zeros(*build.example_shape(payload)).numpy()
+
+    return load_best

@@ -1,0 +1,15 @@
+"""What a job tells its caller."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class JobResult:
+    """The end of one job: ``status`` FINISHED, FAILED or KILLED, the exit code of the contract, and the objective's best value."""
+
+    status: str
+    exit_code: int
+    reason: str | None
+    objective: float | None
+    run_dir: Path

@@ -1,0 +1,56 @@
+"""Where a resumed run goes on, and whether it may."""
+
+import logging
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from src.checkpoint import find, manifest
+from src.config import runfile
+from src.config.schema import Config
+from src.errors import CheckpointError
+from src.tracking import journal
+
+log = logging.getLogger(__name__)
+
+FATAL = ("model", "optim.name")
+"""Config keys that must match: the weights or the optimizer's state would not fit."""
+
+
+def settle(config: Config, run_dir: Path) -> tuple[Config, str | None]:
+    """The config with ``resume`` as a checkpoint file or null, and the MLflow run to continue.
+
+    ``resume=auto`` is the newest valid checkpoint of this very directory, or a fresh start. Raises ``CheckpointError`` when
+    there is no checkpoint to go on from or it belongs to another model.
+    """
+    if config.resume is None:
+        return config, None
+    if config.resume == "auto":
+        path = find.newest_valid(run_dir / "checkpoints")
+        if path is None:
+            return replace(config, resume=None), None
+    else:
+        path = find.resolve(config.resume, best=False)
+    about = manifest.verify(path)
+    drift = differences(about["config"], runfile.to_dict(config))
+    fatal = [key for key in drift if key.startswith(tuple(f"{name}." for name in FATAL)) or key in FATAL]
+    if fatal:
+        old, new = drift[fatal[0]]
+        raise CheckpointError(f"{path} was written with {fatal[0]}={old}, this run has {fatal[0]}={new}; use the same {fatal[0]} to resume")
+    for key, (old, new) in drift.items():
+        log.warning("resume: %s was %s and is %s now", key, old, new)
+    if path.is_relative_to(run_dir):  # steps after the checkpoint were computed once, and will be again
+        journal.truncate_after(run_dir / "metrics.jsonl", step=about["step"])
+    log.info("resuming from %s at step %d", path, about["step"])
+    tracking = about.get("tracking") or {}
+    return replace(config, resume=str(path.absolute())), tracking.get("run_id")
+
+
+def differences(old: dict[str, Any], new: dict[str, Any]) -> dict[str, tuple[Any, Any]]:
+    """Keys whose values differ, but for those that only say how this process was started."""
+    before, after = runfile.flatten(old), runfile.flatten(new)
+    return {
+        key: (before.get(key), after.get(key))
+        for key in sorted(before.keys() | after.keys())
+        if before.get(key) != after.get(key) and key not in ("resume", "name")
+    }

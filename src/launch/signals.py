@@ -1,0 +1,36 @@
+"""Signals that ask a process to end: noted once, obeyed at once the second time."""
+
+import signal
+from types import FrameType, TracebackType
+from typing import Any
+
+from src.errors import ExitCode, Stopped
+
+_EXIT_CODES = {signal.SIGINT: ExitCode.INTERRUPTED, signal.SIGTERM: ExitCode.TERMINATED, signal.SIGUSR1: ExitCode.TERMINATED}
+
+
+class StopSignals:
+    """While entered, SIGINT (Ctrl-C), SIGTERM and SIGUSR1 (SLURM's warning) set ``requested`` to an exit code.
+
+    The loop looks at it where all ranks can agree. With ``graceful`` off, or the second time, ``Stopped`` is raised on the spot.
+    """
+
+    def __init__(self) -> None:
+        self.requested = 0
+        self.graceful = False
+        self._previous: dict[signal.Signals, Any] = {}
+
+    def __enter__(self) -> "StopSignals":
+        for number in _EXIT_CODES:
+            self._previous[number] = signal.signal(number, self._handle)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        for number, handler in self._previous.items():
+            signal.signal(number, handler)
+
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        second = bool(self.requested)
+        self.requested = _EXIT_CODES[signal.Signals(number)]
+        if second or not self.graceful:
+            raise Stopped(f"stopped at once by {signal.Signals(number).name}", exit_code=ExitCode(self.requested))

@@ -1,0 +1,61 @@
+"""What a person reads at the start and at the end of a run."""
+
+import shlex
+import sys
+from pathlib import Path
+from typing import Any
+
+from rich.tree import Tree
+
+
+def config_tree(content: dict[str, Any]) -> Tree:
+    """The composed config: one branch a section."""
+    tree = Tree("[bold]config[/bold]", guide_style="dim")
+    _grow(tree, content)
+    return tree
+
+
+def closing_lines(result: dict[str, Any], *, run_dir: Path, asked: str) -> list[str]:
+    """The end of a run in a dozen lines: metrics, what was computed, speed, where everything is."""
+    rows: list[tuple[str, str]] = []
+    best = result.get("best")
+    if best and best["value"] is not None:
+        rows.append(("best", f"{result['objective']['name']} {best['value']:.4f} at epoch {best['epoch']}, step {best['step']}"))
+    metrics = {name: value for name, value in result["metrics"].items() if name.startswith(("val/", "train/loss", "train/accuracy"))}
+    if metrics:
+        rows.append(("last", "  ".join(f"{name} {value:.4f}" for name, value in sorted(metrics.items()) if value is not None)))
+    if precision := result["precision"]:
+        scaling = "loss scaling on" if precision["scaler"] else "no loss scaling"
+        rows.append(("computed in", f"{precision['dtype']} on {result['device']}, {scaling} (precision={asked})"))
+        rows.append(("ranks", str(result["world_size"])))
+    if result.get("samples_per_second"):
+        rows.append(("speed", f"{result['samples_per_second']:,.0f} images/s in training"))
+    if result.get("skipped_updates"):
+        rows.append(("skipped", f"{result['skipped_updates']} of {result['steps']} updates had inf or NaN gradients"))
+    rows.append(("run directory", str(run_dir)))
+    if checkpoint := result.get("checkpoint", {}).get("best"):
+        rows.append(("evaluate", f"{_python()} -m src.evaluate checkpoint={shlex.quote(str(run_dir / checkpoint))}"))
+    if result["tracking"]["run_id"]:
+        rows.append(("MLflow run", result["tracking"]["run_id"]))
+        rows.append(("open the UI", ui_command(result["tracking"]["uri"])))
+    width = max(len(name) for name, _ in rows)
+    return [f"{name:<{width}}  {text}" for name, text in rows]
+
+
+def ui_command(uri: str) -> str:
+    """The command that shows a store in MLflow's UI, from any directory; a server is its own UI."""
+    if uri.startswith("http"):
+        return uri
+    return f"{_python()} -m mlflow ui --backend-store-uri {shlex.quote(uri)}"
+
+
+def _python() -> str:
+    return shlex.quote(sys.executable)
+
+
+def _grow(branch: Tree, content: dict[str, Any]) -> None:
+    for key, value in content.items():
+        if isinstance(value, dict) and value:
+            _grow(branch.add(f"[bold]{key}[/bold]"), value)
+        else:
+            branch.add(f"{key}: [cyan]{'null' if value is None else value}[/cyan]")

@@ -1,0 +1,34 @@
+"""Optimizers from config."""
+
+from typing import Any
+
+import torch
+from torch import nn
+from torch.optim import SGD, AdamW, Optimizer
+
+from src.config.schema import AdamWConfig, OptimConfig, SGDConfig
+
+
+def build_optimizer(config: OptimConfig, model: nn.Module) -> Optimizer:
+    """The optimizer over ``model``'s trainable parameters, fused unless told otherwise.
+
+    Biases and normalisation weights (all parameters with one dimension or none) get no weight decay unless
+    ``optim.decay_all`` is set. The fused kernels keep the update, its gate against inf and NaN and the learning rate on the
+    device.
+    """
+    parameters = [p for p in model.parameters() if p.requires_grad]
+    if config.decay_all:
+        groups: list[dict[str, Any]] = [{"params": parameters}]
+    else:
+        groups = [
+            {"params": [p for p in parameters if p.ndim > 1]},
+            {"params": [p for p in parameters if p.ndim <= 1], "weight_decay": 0.0},
+        ]
+        groups = [group for group in groups if group["params"]]
+    fused = config.fused == "auto" or bool(config.fused)
+    lr = torch.tensor(config.lr, dtype=torch.float32, device=parameters[0].device) if fused else config.lr
+    if isinstance(config, SGDConfig):
+        return SGD(groups, lr=lr, momentum=config.momentum, nesterov=config.nesterov, weight_decay=config.weight_decay, fused=fused)
+    assert isinstance(config, AdamWConfig)
+    beta1, beta2 = config.betas
+    return AdamW(groups, lr=lr, betas=(beta1, beta2), weight_decay=config.weight_decay, fused=fused)

@@ -1,0 +1,105 @@
+"""The learning rate as a table over real updates, looked up on the device.
+
+An update that the gate skips (inf or NaN in a gradient) moves neither the counter nor the learning rate, and nothing of it
+is known to the host: the counter, the table and the rate are device tensors.
+"""
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.optim import Optimizer
+
+from src.config.schema import CosineConfig, Mode, OptimConfig, PlateauConfig, ScheduleConfig
+
+
+def table(config: ScheduleConfig, *, lr: float, total_updates: int) -> Tensor:
+    """Learning rate of each update, float64, shape [total_updates + 1]; the last entry serves whatever comes after.
+
+    Linear warm-up to ``lr``, then constant (also plateau before its first drop) or half a cosine down to
+    ``min_factor * lr`` at the last update.
+    """
+    update = torch.arange(total_updates + 1, dtype=torch.float64)
+    warmup = config.warmup_steps
+    factor = torch.ones_like(update)
+    if isinstance(config, CosineConfig):
+        progress = ((update - warmup) / max(1, total_updates - warmup)).clamp(0, 1)
+        factor = config.min_factor + (1 - config.min_factor) * 0.5 * (1 + torch.cos(math.pi * progress))
+    if warmup:
+        factor = torch.minimum((update + 1) / warmup, torch.ones_like(update)) * factor
+    return lr * factor
+
+
+class Schedule:
+    """Sets the learning rate before each update and counts the updates that really happened.
+
+    It hangs on the optimizer's step hooks, so the rate and the count move exactly when the optimizer does, whoever calls
+    it: GradScaler or the gate of ``precision.base``.
+    """
+
+    def __init__(self, config: ScheduleConfig, optimizer: Optimizer, *, optim: OptimConfig, total_updates: int) -> None:
+        self._config = config
+        self._optimizer = optimizer
+        self._fused = bool(optimizer.defaults.get("fused"))
+        device = optimizer.param_groups[0]["params"][0].device
+        self._table = table(config, lr=optim.lr, total_updates=total_updates).to(torch.float32).to(device)
+        self.updates = torch.zeros(1, dtype=torch.int64, device=device)
+        self.lr = torch.full((), optim.lr, device=device)
+        self._best: float | None = None
+        self._bad_evaluations = 0
+        self._bind()
+        optimizer.register_step_pre_hook(self._before_step)
+        optimizer.register_step_post_hook(self._after_step)
+
+    def _bind(self) -> None:
+        # One lr tensor shared by all groups; load_state_dict puts copies in its place, so it is bound again afterwards.
+        if self._fused:
+            for group in self._optimizer.param_groups:
+                group["lr"] = self.lr
+
+    def _before_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
+        last = self._table.numel() - 1
+        # index_select with a 1-d index stays on the device; table[counter] would read the host.
+        self.lr.copy_(self._table.index_select(0, self.updates.clamp(max=last))[0])
+        if not self._fused:
+            for group in optimizer.param_groups:
+                group["lr"] = float(self.lr)
+
+    def _after_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
+        found_inf = getattr(optimizer, "found_inf", None)
+        self.updates.add_(1 if found_inf is None else (found_inf == 0).to(torch.int64))
+
+    def on_evaluation(self, value: float, mode: Mode) -> None:
+        """Plateau only: lower the rest of the table after more than ``patience`` evaluations without improvement.
+
+        ``value`` is the objective reduced over all ranks, so every rank takes the same decision.
+        """
+        if not isinstance(self._config, PlateauConfig):
+            return
+        better = self._best is None or (value > self._best if mode == Mode.max else value < self._best)
+        if better:
+            self._best, self._bad_evaluations = value, 0
+            return
+        self._bad_evaluations += 1
+        if self._bad_evaluations > self._config.patience:
+            self._bad_evaluations = 0
+            self._table.mul_(self._config.factor).clamp_(min=self._config.min_lr)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Counter, table and plateau memory as tensors and plain types."""
+        return {
+            "updates": self.updates.cpu(),
+            "table": self._table.cpu(),
+            "best": self._best,
+            "bad_evaluations": self._bad_evaluations,
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Restore after the optimizer's own state was loaded."""
+        self.updates.copy_(state["updates"])
+        if isinstance(self._config, PlateauConfig):
+            self._table.copy_(state["table"][: self._table.numel()])
+        self._best = state["best"]
+        self._bad_evaluations = state["bad_evaluations"]
+        self._bind()

@@ -1,0 +1,106 @@
+"""torch's DistributedDataParallel: one process a device, gradients averaged while the backward pass runs."""
+
+from contextlib import AbstractContextManager, nullcontext
+from datetime import timedelta
+from typing import Any, TypeVar
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
+from torch.nn.parallel import DistributedDataParallel
+
+from src.config.schema import Backend, CommHook, DDPConfig
+from src.runtime.rank import Rank
+
+T = TypeVar("T")
+
+_HOOKS = {CommHook.fp16: default_hooks.fp16_compress_hook, CommHook.bf16: default_hooks.bf16_compress_hook}
+
+
+class DDP:
+    """Every rank holds the whole model and sees its share of each global batch."""
+
+    name = "ddp"
+
+    def __init__(self, config: DDPConfig, *, rank: Rank) -> None:
+        self.rank = rank
+        self._config = config
+        if config.backend == Backend.auto:
+            self.backend = "nccl" if rank.device.type == "cuda" else "gloo"
+        else:
+            self.backend = config.backend.name
+
+    def enter(self) -> None:
+        """Join the group over torchrun's rendezvous store."""
+        device = self.rank.device if self.rank.device.type == "cuda" else None
+        if device is not None:
+            torch.cuda.set_device(device)
+        dist.init_process_group(self.backend, timeout=timedelta(seconds=self._config.timeout_seconds), device_id=device)
+
+    def exit(self) -> None:
+        """Leave the group."""
+        dist.destroy_process_group()
+
+    def wrap(self, model: nn.Module) -> nn.Module:
+        """Broadcast rank 0's weights and hook the gradient exchange into backward.
+
+        Buffers are not broadcast in every forward pass: batch norm trains on local statistics, ``sync_buffers`` averages the
+        running ones before they are used.
+        """
+        if self._config.sync_batchnorm and self.rank.device.type == "cuda":
+            model = nn.SyncBatchNorm.convert_sync_batchnorm(model)
+        wrapped = DistributedDataParallel(
+            model,
+            device_ids=[self.rank.device] if self.rank.device.type == "cuda" else None,
+            broadcast_buffers=False,
+            find_unused_parameters=self._config.find_unused_parameters,
+            gradient_as_bucket_view=self._config.gradient_as_bucket_view,
+            static_graph=self._config.static_graph,
+            bucket_cap_mb=self._config.bucket_cap_mb,
+        )
+        if self._config.comm_hook != CommHook.none:
+            wrapped.register_comm_hook(None, _HOOKS[self._config.comm_hook])
+        return wrapped
+
+    def accumulate(self, wrapped: nn.Module, *, last: bool) -> AbstractContextManager[Any]:
+        """Hold the exchange back until the last micro-batch of the window."""
+        assert isinstance(wrapped, DistributedDataParallel)
+        return nullcontext() if last else wrapped.no_sync()
+
+    def sync_buffers(self, model: nn.Module) -> None:
+        """Average floating-point buffers over ranks, in one message."""
+        buffers = [buffer for buffer in model.buffers() if buffer.is_floating_point()]
+        if not buffers:
+            return
+        flat = torch.cat([buffer.reshape(-1).to(torch.float32) for buffer in buffers])
+        flat = self.sum_(flat) / self.rank.world_size
+        for buffer, mean in zip(buffers, flat.split([buffer.numel() for buffer in buffers]), strict=True):
+            buffer.copy_(mean.view_as(buffer))
+
+    def sum_(self, tensor: Tensor) -> Tensor:
+        """Sum over ranks, in place."""
+        dist.all_reduce(tensor)
+        return tensor
+
+    def agree(self, flag: int) -> int:
+        """The largest flag."""
+        tensor = torch.tensor(flag, device=self.rank.device)
+        dist.all_reduce(tensor, op=dist.ReduceOp.MAX)
+        return int(tensor)
+
+    def gather(self, value: T) -> list[T]:
+        """Every rank's value, pickled between our own ranks."""
+        values: list[Any] = [None] * self.rank.world_size
+        dist.all_gather_object(values, value)
+        return values
+
+    def from_main(self, value: T) -> T:
+        """Rank 0's value, pickled between our own ranks."""
+        values: list[Any] = [value]
+        dist.broadcast_object_list(values, src=0, device=self.rank.device)
+        return values[0]  # type: ignore[no-any-return]
+
+    def barrier(self) -> None:
+        """Wait for all ranks."""
+        dist.barrier()

@@ -1,0 +1,1 @@
+"""What every process of a run needs: who it is, its seeds, its log."""

@@ -1,0 +1,45 @@
+"""Logging: people read the console, files keep everything with time and rank."""
+
+import logging
+from pathlib import Path
+
+from rich.console import Console
+from rich.text import Text
+
+console = Console(soft_wrap=True)
+"""The one console, shared by log lines and the progress bar so that they do not tear each other."""
+
+_STYLES = {logging.WARNING: "yellow", logging.ERROR: "red", logging.CRITICAL: "red"}
+
+
+class _ConsoleHandler(logging.Handler):
+    def emit(self, record: logging.LogRecord) -> None:
+        console.print(Text(record.getMessage(), style=_STYLES.get(record.levelno, "")), soft_wrap=True)
+
+
+def set_up(*, on_console: bool) -> None:
+    """Set up the root logger anew: our messages and everybody's warnings on the console, if asked for."""
+    root = logging.getLogger()
+    for handler in list(root.handlers):
+        root.removeHandler(handler)
+        handler.close()
+    root.setLevel(logging.WARNING)
+    logging.getLogger("src").setLevel(logging.INFO)
+    if on_console:
+        root.addHandler(_ConsoleHandler())
+
+
+def add_file(path: Path, *, rank: int | None = None) -> logging.Handler:
+    """Append everything that is logged to a file; returns the handler, for ``remove``."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handler = logging.FileHandler(path, encoding="utf-8")
+    who = "" if rank is None else f" rank {rank}"
+    handler.setFormatter(logging.Formatter(f"%(asctime)s{who} %(levelname)s %(name)s: %(message)s"))
+    logging.getLogger().addHandler(handler)
+    return handler
+
+
+def remove(handler: logging.Handler) -> None:
+    """Stop writing to a file."""
+    logging.getLogger().removeHandler(handler)
+    handler.close()

@@ -1,0 +1,99 @@
+"""Who am I: rank, world size and device of this process. The only reader of torchrun's environment."""
+
+import ctypes
+import os
+import platform
+import resource
+import signal
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import torch
+
+
+@dataclass(frozen=True)
+class Rank:
+    """This process among all processes of the run."""
+
+    rank: int = 0
+    world_size: int = 1
+    local_rank: int = 0
+    local_world_size: int = 1
+    device: torch.device = field(default_factory=lambda: torch.device("cpu"))
+
+    @property
+    def is_main(self) -> bool:
+        """Rank 0 writes the run's files."""
+        return self.rank == 0
+
+
+def from_environment(device: str) -> Rank:
+    """Read torchrun's variables and pick this rank's device.
+
+    ``device`` is the config's word: auto, cpu, cuda or cuda:N (N for one process only).
+    """
+    local_rank = int(os.environ.get("LOCAL_RANK", "0"))
+    return Rank(
+        rank=int(os.environ.get("RANK", "0")),
+        world_size=int(os.environ.get("WORLD_SIZE", "1")),
+        local_rank=local_rank,
+        local_world_size=int(os.environ.get("LOCAL_WORLD_SIZE", "1")),
+        device=pick_device(device, local_rank=local_rank),
+    )
+
+
+def pick_device(device: str, *, local_rank: int = 0) -> torch.device:
+    """The torch device behind the config's word for this local rank."""
+    if device == "cpu" or (device == "auto" and not torch.cuda.is_available()):
+        return torch.device("cpu")
+    if ":" in device:
+        return torch.device(device)
+    return torch.device("cuda", local_rank)
+
+
+def use_threads(local_world_size: int) -> int:
+    """Share the cores among this machine's ranks, unless OMP_NUM_THREADS says otherwise; returns the threads per rank."""
+    if "OMP_NUM_THREADS" not in os.environ or _set_by_torchrun():
+        torch.set_num_threads(max(1, num_cores() // local_world_size))
+    return torch.get_num_threads()
+
+
+def num_cores() -> int:
+    """Cores this process may use, which a container can make fewer than the machine has."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _set_by_torchrun() -> bool:
+    # torchrun's command line sets OMP_NUM_THREADS=1 in its own process when nobody did; its ranks can't tell that from a
+    # user's wish, but nobody wishes for exactly one thread on a machine with cores to spare for it.
+    return "TORCHELASTIC_RUN_ID" in os.environ and os.environ.get("OMP_NUM_THREADS") == "1"
+
+
+def die_with_parent() -> None:
+    """Ask the kernel to kill this rank when its launcher dies, so that no orphan trains on (Linux only)."""
+    if sys.platform != "linux":
+        return
+    parent = os.getppid()
+    ctypes.CDLL(None, use_errno=True).prctl(1, signal.SIGKILL)  # 1 is PR_SET_PDEATHSIG
+    if os.getppid() != parent:  # it died before the request
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def device_name(device: torch.device) -> str:
+    """The device as people know it."""
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    model = platform.processor() or platform.machine()
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        model = next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), model)
+    except OSError:  # not Linux
+        pass
+    return f"{model} ({num_cores()} cores)"
+
+
+def peak_memory_bytes() -> int:
+    """The largest resident memory of this process so far."""
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024

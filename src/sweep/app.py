@@ -1,0 +1,168 @@
+"""The way of every entry point: pre-flight, claim of the directory, then Hydra runs the job or the sweep."""
+
+import logging
+import math
+import sys
+from argparse import Namespace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import hydra
+from hydra.core.hydra_config import HydraConfig
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from omegaconf import DictConfig
+
+from src.config.schema import Config
+from src.config.store import CONF_DIR, VERSION_BASE, register
+from src.errors import ExitCode, HalfstepError
+from src.launch.result import JobResult
+from src.sweep.directory import Claim, claim_given, claim_new, slug
+from src.sweep.inherit import Difference
+from src.sweep.overrides import parse, quote
+from src.sweep.preflight import Plan, preflight, read_args
+from src.sweep.request import App, Request, build
+
+log = logging.getLogger(__name__)
+
+MAX_ERROR_LINES = 10
+STOPS = (ExitCode.INTERRUPTED, ExitCode.TERMINATED)
+
+
+@dataclass(frozen=True)
+class Job:
+    """One job for an entry point's task."""
+
+    config: Config
+    run_dir: Path
+    overrides: list[str]
+    differences: list[Difference]
+
+
+Task = Callable[[Job], JobResult]
+
+
+class _SweepStopped(BaseException):
+    """Ends Hydra's sweep at once: a plain Exception would be noted as one failed job and the next one started."""
+
+
+def run_app(task: Task, *, config_name: str, kind: type[Config] = Config, inherits: bool = False) -> int:
+    """Run the command line of this process and return its exit code.
+
+    Args:
+        task: does one job and tells how it ended; it raises nothing that a user can cause.
+        config_name: primary config in ``conf/``.
+        kind: dataclass of that config.
+        inherits: take the config of ``checkpoint`` and put the command line on top.
+    """
+    app, argv = App(config_name, kind, inherits), sys.argv[1:]
+    try:
+        args = read_args(argv)
+        if args.help or args.hydra_help or args.info or args.shell_completion or args.experimental_rerun:
+            return _call_hydra(lambda node: None, app, argv)
+        plan = preflight(argv, app)
+        if args.cfg:
+            return _call_hydra(lambda node: None, app, [*plan.overrides, *_flags(args)])
+        claim = claim_directory(plan)
+    except HalfstepError as error:
+        _report(str(error))
+        return int(error.exit_code)
+    except KeyboardInterrupt:
+        return int(ExitCode.INTERRUPTED)
+    with claim:
+        return _run(task, app, plan, claim)
+
+
+def claim_directory(plan: Plan) -> Claim:
+    """Hold the directory of the run or sweep; a generated one is new and, for a single run, ends in the run's name.
+
+    Raises:
+        ConfigError: it is in use, holds a run that isn't to be resumed, or can't be written.
+    """
+    directory = plan.directory
+    if directory.generated:
+        suffix = "" if plan.multirun else f"-{slug(str(plan.jobs[0].config.name))}"
+        return claim_new(directory.pattern.with_name(directory.pattern.name + suffix))
+    resuming = all(job.config.resume == "auto" for job in plan.jobs)
+    return claim_given(directory.pattern, resuming=resuming, key=directory.key)
+
+
+def _run(task: Task, app: App, plan: Plan, claim: Claim) -> int:
+    finished: list[tuple[Sequence[str], JobResult]] = []
+
+    def job(node: DictConfig) -> float:
+        overrides, result = _do(task, app, plan, node)
+        finished.append((overrides, result))
+        if plan.multirun and result.exit_code in STOPS:
+            raise _SweepStopped
+        return math.nan if result.exit_code or result.objective is None else result.objective
+
+    argv = [*plan.overrides, f"{plan.directory.key}={quote(str(claim.path))}", *_flags(plan.args)]
+    try:
+        code = _call_hydra(job, app, argv)
+    except _SweepStopped:
+        code = finished[-1][1].exit_code
+    except KeyboardInterrupt:  # between two jobs
+        code = ExitCode.INTERRUPTED
+    if plan.multirun:
+        from src.sweep.summary import show_summary  # late: rich is slow to import, and the pre-flight has a second at most
+
+        show_summary(finished, planned=len(plan.jobs))
+    if code or not finished:
+        return int(code or ExitCode.ERROR)
+    if plan.multirun:
+        return int(any(result.exit_code for _, result in finished))
+    return int(finished[0][1].exit_code)
+
+
+def _do(task: Task, app: App, plan: Plan, node: DictConfig) -> tuple[Sequence[str], JobResult]:
+    """One job under Hydra; whatever goes wrong becomes its result."""
+    settings = HydraConfig.get()
+    run_dir = Path(settings.runtime.output_dir)
+    texts = [text for text in settings.overrides.task if text not in plan.inherited]
+    try:
+        request = build(node, parse(texts, OverridesParser.create()), app, base=Path(settings.runtime.cwd))
+        return texts, _hold_and_do(task, request, run_dir, hold=plan.multirun)
+    except KeyboardInterrupt:
+        return texts, JobResult("KILLED", int(ExitCode.INTERRUPTED), "interrupted by Ctrl-C", None, run_dir)
+    except HalfstepError as error:
+        _report(str(error))
+        return texts, JobResult("FAILED", int(error.exit_code), str(error), None, run_dir)
+    except Exception as error:
+        log.exception("the job failed")
+        return texts, JobResult("FAILED", int(ExitCode.ERROR), f"{type(error).__name__}: {error}", None, run_dir)
+
+
+def _hold_and_do(task: Task, request: Request, run_dir: Path, *, hold: bool) -> JobResult:
+    job = Job(request.config, run_dir, request.overrides, request.differences)
+    if not hold:  # a single run's directory has been claimed before Hydra started
+        return task(job)
+    with claim_given(run_dir, resuming=request.config.resume == "auto", key="hydra.sweep.subdir"):
+        return task(job)
+
+
+def _call_hydra(job: Callable[[DictConfig], object], app: App, argv: Sequence[str]) -> int:
+    """``hydra.main`` on ``argv``; its SystemExit becomes the exit code."""
+    register()
+    typed, sys.argv = sys.argv, [sys.argv[0], *argv]
+    try:
+        hydra.main(config_path=str(CONF_DIR), config_name=app.config_name, version_base=VERSION_BASE)(job)()
+    except SystemExit as stop:
+        return stop.code if isinstance(stop.code, int) else int(stop.code is not None)
+    finally:
+        sys.argv = typed
+    return int(ExitCode.OK)
+
+
+def _flags(args: Namespace) -> list[str]:
+    """Hydra's flags of ``args`` behind the overrides, where argparse takes both whatever order was typed."""
+    flags = ["--multirun"] if args.multirun else []
+    for name in ("cfg", "package", "config_dir"):
+        if getattr(args, name) is not None:
+            flags += [f"--{name.replace('_', '-')}", getattr(args, name)]
+    return [*flags, "--resolve"] if args.resolve else flags
+
+
+def _report(message: str) -> None:
+    lines = message.splitlines()[:MAX_ERROR_LINES]
+    sys.stderr.write("\n".join(["error: " + lines[0], *lines[1:]]) + "\n")

@@ -1,0 +1,78 @@
+"""The config of a saved model with this command line's choices on top; pure functions on plain dicts, and one that reads the file."""
+
+from collections.abc import Collection, Mapping
+from copy import deepcopy
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from src.config.keys import option_kind
+from src.config.resolve import absolute_reference
+from src.config.schema import OPTIONS
+from src.errors import ConfigError
+
+OWN = ("name", "resume", "tags", "tracking", "checkpoint", "split")
+"""Keys of this run, never taken from the checkpoint."""
+
+
+@dataclass(frozen=True)
+class Difference:
+    """An option whose value is not the checkpoint's; None stands for an option that one side doesn't have."""
+
+    key: str
+    saved: Any
+    used: Any
+
+
+def saved_config(reference: str | None, *, base: Path) -> tuple[Path, dict[str, Any]]:
+    """The checkpoint file that ``reference`` (a file, a run directory or a run id) means, and the config in it.
+
+    A relative path is taken from ``base``.
+
+    Raises:
+        ConfigError: no checkpoint was named.
+        CheckpointError: it is missing or can't be read.
+    """
+    from src.checkpoint import find, manifest
+
+    absolute = absolute_reference(reference, base)
+    if not absolute:
+        raise ConfigError("checkpoint is not set; give a checkpoint file, a run directory or an MLflow run id: checkpoint=PATH")
+    path = find.resolve(absolute, best=True)
+    return path, manifest.read_config(path)
+
+
+def saved_options(saved: Mapping[str, Any]) -> dict[str, str]:
+    """Group -> option of a saved config.
+
+    Raises:
+        ConfigError: an option that this version doesn't have.
+    """
+    names = {group: saved[group]["name"] for group in OPTIONS if group in saved}
+    for group, name in names.items():
+        option_kind(group, name)
+    return names
+
+
+def merge(saved: Mapping[str, Any], composed: Mapping[str, Any], *, groups: Collection[str], keys: Collection[str]) -> dict[str, Any]:
+    """``saved`` with, from ``composed``: the run's own keys, the whole of each group in ``groups`` and each value in ``keys``."""
+    merged = {key: deepcopy(value) for key, value in saved.items() if key not in OWN}
+    for key in (*OWN, *groups):
+        if key in composed:
+            merged[key] = deepcopy(composed[key])
+    for path in keys:
+        if path.partition(".")[0] not in OWN:
+            _copy(composed, merged, path.split("."))
+    return merged
+
+
+def differences(saved: Mapping[str, Any], used: Mapping[str, Any]) -> list[Difference]:
+    """The options of two flat configs that differ, sorted by key, without the run's own."""
+    keys = sorted(key for key in saved.keys() | used.keys() if key.partition(".")[0] not in OWN)
+    return [Difference(key, saved.get(key), used.get(key)) for key in keys if saved.get(key) != used.get(key)]
+
+
+def _copy(source: Mapping[str, Any], target: dict[str, Any], parts: list[str]) -> None:
+    for part in parts[:-1]:
+        source, target = source[part], target.setdefault(part, {})
+    target[parts[-1]] = deepcopy(source[parts[-1]])

@@ -1,0 +1,53 @@
+"""From a composed node to the checked, typed config of one job; the pre-flight and the job itself go the same way."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from hydra.core.override_parser.types import Override
+from omegaconf import DictConfig
+
+from src.config.checks import check
+from src.config.resolve import absolute_paths, with_defaults
+from src.config.runfile import flatten, plain, to_config
+from src.config.schema import OPTIONS, Config
+from src.launch.devices import visible_cuda_devices
+from src.sweep import inherit
+from src.sweep.overrides import EXPERIMENT, is_choice, is_hydra, value_keys
+
+
+@dataclass(frozen=True)
+class App:
+    """An entry point: its primary config, that config's dataclass, and whether it starts from a checkpoint's config."""
+
+    config_name: str
+    kind: type[Config] = Config
+    inherits: bool = False
+
+    @property
+    def groups(self) -> tuple[str, ...]:
+        """Groups of the command line; an experiment describes a training run, so a checkpoint's config leaves no room for one."""
+        return tuple(OPTIONS) if self.inherits else (*OPTIONS, EXPERIMENT)
+
+
+@dataclass(frozen=True)
+class Request:
+    """What one job is asked to do: its typed config, the user's overrides, and how it departs from the checkpoint's config."""
+
+    config: Config
+    overrides: list[str]
+    differences: list[inherit.Difference]
+
+
+def build(node: DictConfig, overrides: Sequence[Override], app: App, *, base: Path) -> Request:
+    """The checked request of one composed job; ``overrides`` are the user's own, without inherited choices."""
+    data, differences = plain(node), []
+    if app.inherits:
+        path, saved = inherit.saved_config(data["checkpoint"], base=base)
+        chosen = [o.key_or_group for o in overrides if is_choice(o)]
+        keys = [key for o in overrides if not is_choice(o) and not is_hydra(o) for key in value_keys(o)]
+        data = inherit.merge(saved, data | {"checkpoint": str(path)}, groups=chosen, keys=keys)
+        differences = inherit.differences(flatten(to_config(saved)), flatten(to_config(data, app.kind)))
+    config = with_defaults(absolute_paths(to_config(data, app.kind), base))
+    check(config, cuda_devices=visible_cuda_devices())
+    return Request(config, [str(o.input_line) for o in overrides if not is_hydra(o)], differences)

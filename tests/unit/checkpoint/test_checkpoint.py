@@ -1,0 +1,125 @@
+"""Checkpoint files: whole, verified, plain."""
+
+import os
+import zipfile
+from pathlib import Path
+
+import pytest
+import torch
+
+from src.checkpoint import find, load, manifest, save
+from src.errors import CheckpointError
+
+
+def write(directory: Path, step: int, *, is_best: bool = False, keep: int = 5) -> Path:
+    payload = {"config": {"name": "ünï"}, "weight": torch.full((100,), float(step))}
+    return save.write_checkpoint(directory, payload, about={"step": step}, is_best=is_best, keep=keep)
+
+
+def damage(path: Path, kind: str) -> None:
+    data = bytearray(path.read_bytes())
+    if kind == "half":
+        data = data[: len(data) // 2]
+    elif kind == "tail cut":
+        data = data[:-1]
+    elif kind == "empty":
+        data = bytearray()
+    elif kind == "text":
+        data = bytearray(b"not a checkpoint\n" * 20)
+    elif kind == "flipped weight":
+        position = data.index(torch.full((4,), 1.0).numpy().tobytes())
+        data[position] ^= 1
+    elif kind == "flipped manifest":
+        data[data.index(b'"sha256":"') + 12] ^= 1
+    path.unlink()  # a hard link to it must not change
+    path.write_bytes(data)
+
+
+KINDS = ["half", "tail cut", "empty", "text", "flipped weight", "flipped manifest"]
+
+
+def test_anybody_can_read_what_we_write(tmp_path):
+    """I01: plain types, loadable by torch alone in safe mode; also an ordinary zip archive, with the mode umask gives (I06)."""
+    path = write(tmp_path, 1)
+    assert zipfile.ZipFile(path).testzip() is None
+    assert torch.load(path, weights_only=True)["weight"][0] == 1
+    umask = os.umask(0)
+    os.umask(umask)
+    assert path.stat().st_mode & 0o777 == 0o666 & ~umask
+    assert manifest.read_config(path) == {"name": "ünï"}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_damage_is_one_clear_error(tmp_path, kind):
+    """I03 and FAULTS rows 10, 11."""
+    path = write(tmp_path, 1)
+    damage(path, kind)
+    with pytest.raises(CheckpointError) as error:
+        load.load(path)
+    assert str(path) in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_a_directory_a_missing_and_a_foreign_file_are_refused(tmp_path):
+    torch.save({"weight": torch.ones(1)}, tmp_path / "foreign.pt")
+    for path in (tmp_path, tmp_path / "missing.pt", tmp_path / "foreign.pt"):
+        with pytest.raises(CheckpointError, match=str(path)):
+            load.load(path)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_damaged_newest_falls_back_to_the_one_before(tmp_path, kind, caplog):
+    older, newest = write(tmp_path, 9), write(tmp_path, 1_000_000)
+    os.utime(older, (0, 0))
+    assert find.newest_valid(tmp_path) == newest
+    newest.write_bytes(write(tmp_path / "other", 1).read_bytes())  # a valid file whose weights "flipped weight" can find
+    damage(newest, kind)
+    assert find.newest_valid(tmp_path) == older
+    assert "falling back" in caplog.text
+    damage(older, "half")
+    with pytest.raises(CheckpointError, match="all 2 checkpoints are damaged"):
+        find.newest_valid(tmp_path)
+
+
+def test_keeps_the_newest_and_the_best(tmp_path):
+    for step in (1, 2, 10, 11):
+        write(tmp_path, step, is_best=step == 2, keep=2)
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["best.pt", "step-00000010.pt", "step-00000011.pt"]
+    assert load.load(tmp_path / "best.pt")["weight"][0] == 2
+    assert find.resolve(str(tmp_path), best=True).name == "best.pt"
+    assert find.resolve(str(tmp_path), best=False).name == "step-00000011.pt"
+
+
+def test_a_failed_write_leaves_the_old_and_no_temporary_file(tmp_path, monkeypatch):
+    """I05: the disk fills up in the middle."""
+    first = write(tmp_path, 1, is_best=True)
+    before = first.read_bytes()
+
+    def full(*args):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="No space left"):
+        write(tmp_path, 1, is_best=True)
+    assert first.read_bytes() == before
+    assert not list(tmp_path.glob("*.tmp"))
+
+
+def test_leftovers_of_a_killed_writer_are_removed(tmp_path):
+    """I06."""
+    (tmp_path / "step-00000005.tmp").write_bytes(b"half")
+    save.remove_leftovers(tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_hostile_pickle_runs_no_code(tmp_path):
+    """FAULTS row 13: even with a right digest."""
+
+    class Hostile:
+        def __reduce__(self):
+            return os.system, (f"touch {tmp_path}/owned",)
+
+    path = save.write_checkpoint(tmp_path, {"config": {}, "weight": Hostile()}, about={"step": 1}, is_best=False, keep=1)
+    with pytest.raises(CheckpointError, match="can't be loaded safely"):
+        load.load(path)
+    assert not (tmp_path / "owned").exists()

@@ -1,0 +1,167 @@
+"""Each rule refuses what it should, lets its neighbours through, and says what to do."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from src.config.checks import check, num_processes
+from src.config.runfile import to_config
+from src.config.schema import AdamWConfig, Config, DigitsConfig, OptimConfig
+from src.errors import ConfigError
+
+DDP = {"name": "ddp"}
+
+
+def refusal(cuda_devices: int | None = 0, **data: Any) -> str:
+    with pytest.raises(ConfigError) as caught:
+        check(to_config(data), cuda_devices=cuda_devices)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def passes(cuda_devices: int | None = 0, **data: Any) -> None:
+    check(to_config(data), cuda_devices=cuda_devices)
+
+
+@pytest.mark.parametrize("cuda_devices", [None, 0, 1, 8])
+def test_the_defaults_pass_everywhere(cuda_devices: int | None) -> None:
+    passes(cuda_devices)
+
+
+@pytest.mark.parametrize(
+    ("data", "text"),
+    [
+        ({"optim": {"lr": -1.0}}, "optim.lr=-1.0 must be above 0"),
+        ({"optim": {"lr": 0}}, "optim.lr=0.0 must be above 0"),
+        ({"optim": {"lr": float("nan")}}, "optim.lr=nan must be finite and above 0"),
+        ({"optim": {"lr": float("inf")}}, "optim.lr=inf must be finite and above 0"),
+        ({"train": {"epochs": -1}}, "train.epochs=-1 must be at least 1"),
+        ({"train": {"batch_size": 0}}, "train.batch_size=0 must be at least 1"),
+        ({"train": {"accumulate": 0}}, "train.accumulate=0 must be at least 1"),
+        ({"train": {"max_steps": 0}}, "train.max_steps=0 must be at least 1"),
+        ({"train": {"label_smoothing": 1.0}}, "train.label_smoothing=1.0 must be at least 0 and below 1"),
+        ({"train": {"channels_last": "maybe"}}, "train.channels_last=maybe must be true, false or auto"),
+        ({"model": {"num_classes": "many"}}, "model.num_classes=many must be auto or at least 2"),
+        ({"model": {"num_classes": 1}}, "model.num_classes=1 must be auto or at least 2"),
+        ({"data": {"name": "synthetic", "channels": 4}}, "data.channels=4 must be at least 1 and at most 3"),
+        ({"data": {"mean": [float("nan")]}}, "data.mean=[nan] must be finite"),
+        ({"precision": {"scaler": {"backoff_factor": 1.0}}}, "precision.scaler.backoff_factor=1.0 must be above 0 and below 1"),
+    ],
+)
+def test_ranges(data: dict[str, Any], text: str) -> None:
+    """C09"""
+    assert refusal(**data) == text
+
+
+def test_limits_themselves() -> None:
+    passes(train={"epochs": 1, "label_smoothing": 0.0, "max_steps": None, "channels_last": True}, model={"num_classes": 2})
+
+
+def test_a_name_must_be_an_option_and_fit_its_fields() -> None:
+    base = Config(data=DigitsConfig(), optim=AdamWConfig())
+    with pytest.raises(ConfigError, match=r"^optim.name=sgd: choose the group option instead: optim=sgd$"):
+        check(replace(base, optim=AdamWConfig(name="sgd")), cuda_devices=0)
+    with pytest.raises(ConfigError, match="optim"):
+        check(replace(base, optim=OptimConfig()), cuda_devices=0)
+
+
+@pytest.mark.parametrize(
+    ("size", "processes", "accumulate", "text"),
+    [
+        (100, 8, 1, "train.batch_size=100 does not divide into parallel.num_processes=8 x train.accumulate=1; use 96 or 104"),
+        (5, 2, 4, "train.batch_size=5 does not divide into parallel.num_processes=2 x train.accumulate=4; use 8"),
+        (65, "auto", 1, "train.batch_size=65 does not divide into parallel.num_processes=2 x train.accumulate=1; use 64 or 66"),
+    ],
+)
+def test_batch_size_divides_over_ranks(size: int, processes: Any, accumulate: int, text: str) -> None:
+    train = {"batch_size": size, "accumulate": accumulate}
+    assert refusal(parallel=DDP | {"num_processes": processes}, train=train) == text
+    for working in [int(word) for word in text.rsplit("use ", 1)[1].split(" or ")]:
+        passes(parallel=DDP | {"num_processes": processes}, train=train | {"batch_size": working})
+
+
+def test_batch_size_divides_over_accumulation() -> None:
+    assert refusal(train={"accumulate": 3}) == "train.batch_size=64 does not divide into train.accumulate=3; use 63 or 66"
+
+
+def test_number_of_processes() -> None:
+    ddp, single = to_config({"parallel": DDP}), to_config({})
+    assert [num_processes(ddp, n) for n in (None, 0, 1, 4)] == [2, 2, 1, 4]
+    assert num_processes(replace(ddp, device="cpu"), 4) == 2
+    assert num_processes(to_config({"parallel": DDP | {"num_processes": 3}}), 4) == 3
+    assert num_processes(single, 4) == 1
+    assert "more than the visible GPUs: use at most 2" in refusal(2, parallel=DDP | {"num_processes": 4})
+    passes(2, parallel=DDP | {"num_processes": 4}, device="cpu")
+
+
+def test_devices() -> None:
+    assert refusal(device="tpu") == "device=tpu must be auto, cpu, cuda or cuda:N"
+    assert "needs a GPU and none is visible" in refusal(0, device="cuda")
+    assert "use cuda:0 to cuda:1" in refusal(2, device="cuda:2")
+    assert "takes one per rank" in refusal(2, device="cuda:1", parallel=DDP)
+    passes(None, device="cuda:7")
+    passes(2, device="cuda:1")
+    for bad in ("cuda:", "cuda:-1", "cuda:01", "CPU", ""):
+        assert refusal(2, device=bad).startswith(f"device={bad} must be")
+
+
+def test_nccl_needs_gpus() -> None:
+    assert "parallel.backend=nccl needs GPUs" in refusal(0, parallel=DDP | {"backend": "nccl"})
+    assert "parallel.backend=nccl needs GPUs" in refusal(2, device="cpu", parallel=DDP | {"backend": "nccl"})
+    passes(2, parallel=DDP | {"backend": "nccl"})
+    passes(None, parallel=DDP | {"backend": "nccl"})
+
+
+def test_precision() -> None:
+    assert "has no effect with precision=fp32" in refusal(precision={"name": "fp32", "dtype": "float16"})
+    assert "needs float16, but precision=fp32" in refusal(precision={"name": "fp32", "scaler": {"enabled": True}})
+    assert "computes in bfloat16 on a CPU" in refusal(0, precision={"name": "amp", "scaler": {"enabled": True}})
+    assert "precision.dtype=bfloat16" in refusal(1, precision={"name": "amp", "dtype": "bfloat16", "scaler": {"enabled": True}})
+    passes(1, precision={"name": "amp", "scaler": {"enabled": True}})
+    passes(None, precision={"name": "amp", "scaler": {"enabled": True}})
+    passes(0, precision={"name": "amp", "dtype": "float16", "scaler": {"enabled": True}})  # forced fp16 on a CPU
+    passes(0, precision={"name": "fp32", "scaler": {"enabled": False}})
+
+
+def test_objective() -> None:
+    assert refusal(objective={"name": "val/loss"}) == "objective.mode=max does not fit objective.name=val/loss; use min"
+    assert "use max" in refusal(objective={"name": "val/top5", "mode": "min"})
+    assert "val/accuracy" in refusal(objective={"name": "val/auc"})
+    passes(objective={"name": "train/loss", "mode": "min"})
+
+
+def test_optimizers() -> None:
+    assert "needs optim.momentum above 0" in refusal(optim={"name": "sgd", "momentum": 0.0})
+    passes(optim={"name": "sgd", "momentum": 0.0, "nesterov": False})
+    for betas in ([0.9], [0.9, 1.0], [-0.1, 0.9], [0.9, 0.9, 0.9]):
+        assert "optim.betas" in refusal(optim={"name": "adamw", "betas": betas})
+    passes(optim={"name": "adamw", "betas": [0.0, 0.5]})
+
+
+def test_data() -> None:
+    assert refusal(data={"name": "image_folder"}).startswith("data.root is not set;")
+    assert refusal(data={"name": "image_folder", "root": ""}).startswith("data.root is not set;")
+    passes(data={"name": "image_folder", "root": "/nowhere"})  # whether it exists is for the data to say
+    assert "equally long" in refusal(data={"mean": [0.5], "std": [0.5, 0.5, 0.5]})
+    assert "above 0 in every channel" in refusal(data={"std": [0.5, 0.0, 0.5]})
+    assert "one number per channel" in refusal(data={"mean": [0.5, 0.5]})
+
+
+def test_alexnet_has_a_smallest_image() -> None:
+    assert "use at least 63" in refusal(model={"name": "alexnet"}, data={"image_size": 62})
+    passes(model={"name": "alexnet"}, data={"image_size": 63})
+    passes(model={"name": "resnet18"}, data={"image_size": 32})
+
+
+@pytest.mark.parametrize("text", ["../../evil", "a/b", "a\\b", "a\nb", "..", "a\x00", " ", ""])
+@pytest.mark.parametrize("key", ["name", "tracking.run_name", "tracking.experiment_name"])
+def test_names_cannot_reach_the_file_system(key: str, text: str) -> None:
+    """I10"""
+    data = {"name": text} if key == "name" else {"tracking": {key.split(".")[1]: text}}
+    assert refusal(**data).startswith(key)
+
+
+def test_a_name_may_hold_any_other_character() -> None:
+    """C06"""
+    passes(name="a b, c=d | é")
