@@ -1,5 +1,6 @@
 """Schemas in Hydra's ConfigStore, so that every key of ``conf/`` is typed by its dataclass."""
 
+from functools import cache
 from pathlib import Path
 from typing import get_type_hints
 
@@ -13,8 +14,9 @@ CONF_DIR = Path(__file__).resolve().parents[2] / "conf"
 BASES: dict[str, type] = {"base": Config, "base_evaluate": EvaluateConfig}
 
 
+@cache
 def register() -> None:
-    """Store the base schemas, and ``GROUP_OPTION_schema`` for each option that has fields of its own. Repeating it is harmless.
+    """Store the base schemas, and ``GROUP_OPTION_schema`` for each option that has fields of its own. A second call does nothing.
 
     Schemas lie outside their groups, where they would be listed as options; an option's file pulls its own in with ``@_here_``.
     """

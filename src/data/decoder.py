@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, Sampler
 
-from src.data.images import Images
+from src.data.images import ArrayImages, Images
 from src.errors import DataError
 
 _CHUNK_BYTES = 2**20
@@ -51,9 +51,9 @@ class Decoder:
 
 def decode_all(images: Images, *, size: int, num_workers: int) -> Tensor:
     """Every image, uint8 [N, C, size, size]."""
+    if isinstance(images, ArrayImages):
+        return images.pixels
     rows = list(range(len(images.labels)))
-    if images.in_memory:
-        return images.decode(rows, size=size)
     image_bytes = images.channels * size * size
     pixels = torch.empty(len(rows), images.channels, size, size, dtype=torch.uint8)
     length = max(1, _CHUNK_BYTES // image_bytes)

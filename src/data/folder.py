@@ -39,12 +39,18 @@ class FolderSource:
         self.class_names = _class_folders(self._folders["train"]) if class_names is None else class_names
         if len(self.class_names) < 2:
             raise DataError(f"{self._folders['train']} holds one class folder, {self.class_names[0]}; at least two classes are needed")
+        self._read: dict[str, FileImages] = {}
         self.val_split: str | None = next((name for name in ("val", "test") if name in self._folders), None)
 
     def images(self, split: str) -> FileImages:
         """The images of ``train``, ``val`` or ``test``. Raises DataError if there are none or their class is unknown."""
         if split not in self._folders:
             raise DataError(f"data.root={self._root} has no {split}/ folder; add {split}/CLASS/ or evaluate another split")
+        if split not in self._read:
+            self._read[split] = self._list(split)
+        return self._read[split]
+
+    def _list(self, split: str) -> FileImages:
         folder = self._folders[split]
         found = _class_folders(folder)
         unknown = sorted(set(found) - set(self.class_names))
@@ -59,7 +65,7 @@ class FolderSource:
             files = _image_files(folder / class_name)
             if split == "train" and not files:
                 raise DataError(f"{folder / class_name} holds no image ({' '.join(_EXTENSIONS)}); fill the class folder or remove it")
-            names += [path.relative_to(self._root).as_posix() for path in files]
+            names += [os.path.relpath(path, self._root) for path in files]
             labels += [self.class_names.index(class_name)] * len(files)
         if not names:
             raise DataError(f"{folder} holds no image ({' '.join(_EXTENSIONS)}) in its class folders; add some or remove the folder")
@@ -73,9 +79,9 @@ def _class_folders(folder: Path) -> list[str]:
     return names
 
 
-def _image_files(folder: Path) -> list[Path]:
+def _image_files(folder: Path) -> list[str]:
     found = [
-        Path(parent, name)
+        os.path.join(parent, name)
         for parent, folders, names in os.walk(folder, onerror=_refuse)
         for name in names
         if name.lower().endswith(_EXTENSIONS) and not name.startswith(".")

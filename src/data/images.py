@@ -134,9 +134,9 @@ class FileImages:
         """SHA-256 over names, file sizes and labels; contents are not read."""
         digest = hashlib.sha256()
         for name, label in zip(self.names, self.labels.tolist(), strict=True):
-            path = self.root / name
             try:
-                digest.update(f"{name}\0{os.stat(path).st_size}\0{label}\n".encode("utf-8", "surrogateescape"))
+                size = os.stat(os.path.join(self.root, name)).st_size
             except OSError as error:
-                raise unreadable(path, error) from error
+                raise unreadable(self.root / name, error) from error
+            digest.update(f"{name}\0{size}\0{label}\n".encode("utf-8", "surrogateescape"))
         return digest.digest()

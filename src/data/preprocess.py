@@ -32,20 +32,18 @@ class Preprocess:
 
 
 def pixel_statistics(pixels: Tensor) -> tuple[list[float], list[float]]:
-    """Mean and standard deviation per channel of uint8 [N, C, H, W], for values scaled to [0, 1]; exact sums.
+    """Mean and standard deviation per channel of uint8 [N, C, H, W], for values scaled to [0, 1]; exact, in float64.
 
     A constant channel gets the smallest step, 1/255, as its deviation.
     """
-    total = torch.zeros(pixels.shape[1], dtype=torch.float64, device=pixels.device)
-    squares = torch.zeros_like(total)
+    counts = torch.zeros(pixels.shape[1], 256, dtype=torch.int64, device=pixels.device)
     for chunk in pixels.split(_STATISTICS_CHUNK):
-        values = chunk.double()
-        total += values.sum(dim=(0, 2, 3))
-        squares += values.square().sum(dim=(0, 2, 3))
-    count = pixels.numel() // pixels.shape[1]
-    mean = total / count
-    std = (squares / count - mean.square()).clamp(min=1.0).sqrt()
-    return (mean / 255).tolist(), (std / 255).tolist()
+        counts += torch.stack([torch.bincount(chunk[:, channel].flatten(), minlength=256) for channel in range(pixels.shape[1])])
+    share = counts.double() / counts.sum(dim=1, keepdim=True)
+    values = torch.arange(256, dtype=torch.float64, device=pixels.device) / 255
+    mean = share @ values
+    std = (share * (values - mean[:, None]).square()).sum(dim=1).sqrt().clamp(min=1 / 255)
+    return mean.tolist(), std.tolist()
 
 
 def _per_channel(values: Tensor, device: torch.device) -> Tensor:

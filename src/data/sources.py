@@ -85,7 +85,8 @@ def _noisy(patterns: np.ndarray, size: int, generator: np.random.Generator) -> A
     chunk = max(1, _CHUNK_BYTES // patterns[0].nbytes)
     for start in range(0, size, chunk):
         part = pixels[start : start + chunk]
-        part[:] = generator.integers(0, 128, part.shape, dtype=np.uint8)
+        # Whole bytes halved: numpy draws them several times faster than numbers below 128.
+        np.right_shift(generator.integers(0, 256, part.shape, dtype=np.uint8), 1, out=part)
         part += patterns[labels[start : start + chunk]]
     return ArrayImages(torch.from_numpy(pixels), torch.from_numpy(labels))
 

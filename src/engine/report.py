@@ -82,7 +82,7 @@ def log_epoch(parts: Parts, state: TrainState, totals: EpochTotals, evaluation: 
         parts.schedule.on_evaluation(value, objective.mode)
         state.is_best = state.improves(value, objective.mode)
         if state.is_best:
-            state.best_value, state.best_step, state.best_epoch = value, state.step, state.epoch
+            state.best_value, state.best_step, state.best_epoch = value, state.step, current_epoch(state)
             parts.best_evaluation = evaluation
     else:
         state.is_best = False
@@ -92,13 +92,18 @@ def log_epoch(parts: Parts, state: TrainState, totals: EpochTotals, evaluation: 
 def epoch_line(parts: Parts, state: TrainState, totals: EpochTotals, evaluation: Evaluation | None) -> str:
     """One line for one epoch."""
     line = (
-        f"epoch {state.epoch:>3}/{parts.config.train.epochs}  step {state.step:>5}  loss {totals.loss / totals.images:.4f}  "
+        f"epoch {current_epoch(state):>3}/{parts.config.train.epochs}  step {state.step:>5}  loss {totals.loss / totals.images:.4f}  "
         f"accuracy {totals.hits / totals.images:.4f}"
     )
     if evaluation is not None:
         line += f"  val/loss {evaluation.loss:.4f}  val/accuracy {evaluation.accuracy:.4f}{' *' if state.is_best else '  '}"
     line += f"  lr {state.metrics['train/lr']:.2e}  {totals.images / totals.seconds:,.0f} images/s"
     return f"{line}  ETA {eta(parts, state)}"
+
+
+def current_epoch(state: TrainState) -> int:
+    """The number of the epoch under way or just completed, from 1."""
+    return state.epoch + (state.epoch_step > 0)
 
 
 def eta(parts: Parts, state: TrainState) -> str:

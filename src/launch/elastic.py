@@ -38,7 +38,7 @@ def run_ranks(run_file: Path, *, job: str, num_processes: int, grace_seconds: in
     )
     if hasattr(settings, "shutdown_timeout"):  # torch 2.11 waits 30 s
         settings.shutdown_timeout = grace_seconds
-    with _signals_and_environment_restored():
+    with _signals_restored():
         try:
             elastic_launch(settings, sys.executable)("-m", "src.worker", str(run_file), job)
         except ChildFailedError as error:
@@ -51,16 +51,12 @@ def run_ranks(run_file: Path, *, job: str, num_processes: int, grace_seconds: in
 
 
 @contextmanager
-def _signals_and_environment_restored() -> Iterator[None]:
-    # The engine leaves its handlers and a variable behind, which the next job of a sweep would inherit.
+def _signals_restored() -> Iterator[None]:
+    # The engine leaves its handlers behind.
     numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1)
     handlers = {number: signal.getsignal(number) for number in numbers}
-    environment = dict(os.environ)
     try:
         yield
     finally:
         for number, handler in handlers.items():
             signal.signal(number, handler)
-        for name in set(os.environ) - set(environment):
-            del os.environ[name]
-        os.environ.update(environment)

@@ -3,6 +3,7 @@
 import logging
 import time
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from src.config.checks import num_processes
 from src.config.schema import Config, DDPConfig, EvaluateConfig
 from src.launch import elastic, outcome as outcomes, resume
 from src.launch.devices import visible_cuda_devices
+from src.launch.environment import environment_restored
 from src.launch.files import write_json
 from src.launch.outcome import Outcome
 from src.launch.result import JobResult
@@ -32,12 +34,13 @@ def run_job(config: Config, *, run_dir: Path, overrides: list[str]) -> JobResult
     logs.set_up(on_console=True)
     handler = logs.add_file(run_dir / f"{job_name(config)}.log")
     tracking = RunTracking(config, run_dir=run_dir)
-    with StopSignals() as signals:
+    with environment_restored(), StopSignals() as signals:
         try:
             config, resume_run_id = resume.settle(config, run_dir)
             runfile.save(config, run_dir / "run.yaml")
             logs.console.print(config_tree(runfile.to_dict(config)))
             log.info("run directory %s", run_dir)
+            _import_torch(config)
             tracking.open(overrides=overrides, resume_run_id=resume_run_id)
             outcome = run_ranks(config, run_dir=run_dir, tracking=tracking, signals=signals)
         except BaseException as error:
@@ -52,6 +55,11 @@ def run_job(config: Config, *, run_dir: Path, overrides: list[str]) -> JobResult
 def job_name(config: Config) -> str:
     """The entry point this config belongs to."""
     return "evaluate" if isinstance(config, EvaluateConfig) else "train"
+
+
+def _import_torch(config: Config) -> None:
+    # Before the tracker's thread imports mlflow: both tamper with Python's warning filters while they are imported.
+    import_module("torch.distributed.launcher.api" if isinstance(config.parallel, DDPConfig) else "src.worker")
 
 
 def run_ranks(config: Config, *, run_dir: Path, tracking: RunTracking, signals: StopSignals) -> Outcome:

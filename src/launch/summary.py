@@ -1,5 +1,6 @@
 """What a person reads at the start and at the end of a run."""
 
+import re
 import shlex
 import sys
 from pathlib import Path
@@ -34,7 +35,7 @@ def closing_lines(result: dict[str, Any], *, run_dir: Path, asked: str) -> list[
         rows.append(("skipped", f"{result['skipped_updates']} of {result['steps']} updates had inf or NaN gradients"))
     rows.append(("run directory", str(run_dir)))
     if checkpoint := result.get("checkpoint", {}).get("best"):
-        rows.append(("evaluate", f"{_python()} -m src.evaluate checkpoint={shlex.quote(str(run_dir / checkpoint))}"))
+        rows.append(("evaluate", f"{_python()} -m src.evaluate {override('checkpoint', run_dir / checkpoint)}"))
     if result["tracking"]["run_id"]:
         rows.append(("MLflow run", result["tracking"]["run_id"]))
         rows.append(("open the UI", ui_command(result["tracking"]["uri"])))
@@ -47,6 +48,14 @@ def ui_command(uri: str) -> str:
     if uri.startswith("http"):
         return uri
     return f"{_python()} -m mlflow ui --backend-store-uri {shlex.quote(uri)}"
+
+
+def override(key: str, path: Path) -> str:
+    """``key=path`` as it must be typed: quoted for Hydra's grammar and for the shell, where that is needed."""
+    text = str(path)
+    if not re.fullmatch(r"[\w./@+-]+", text):
+        text = "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
+    return shlex.quote(f"{key}={text}")
 
 
 def _python() -> str:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from torch import nn
 from torchvision import models as zoo
 
+from src.models.alexnet import alexnet
 from src.models.digits_cnn import DigitsCNN
 
 
@@ -28,8 +29,7 @@ def _digits_cnn(num_classes: int, channels: int) -> nn.Module:
 
 
 def _alexnet(num_classes: int, channels: int) -> nn.Module:
-    model: nn.Module = zoo.alexnet(weights=None, num_classes=num_classes)
-    return model
+    return alexnet(num_classes, channels=channels)
 
 
 def _resnet18(num_classes: int, channels: int) -> nn.Module:

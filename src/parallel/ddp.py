@@ -2,6 +2,7 @@
 
 from contextlib import AbstractContextManager, nullcontext
 from datetime import timedelta
+from inspect import signature
 from typing import Any, TypeVar
 
 import torch
@@ -15,6 +16,11 @@ from src.runtime.rank import Rank
 
 T = TypeVar("T")
 
+_NO_BUFFER_SYNC_IN_FORWARD: dict[str, Any] = (
+    {"forward_sync_buffers": False}
+    if "forward_sync_buffers" in signature(DistributedDataParallel.__init__).parameters
+    else {"broadcast_buffers": False}  # before torch 2.14
+)
 _HOOKS = {CommHook.fp16: default_hooks.fp16_compress_hook, CommHook.bf16: default_hooks.bf16_compress_hook}
 
 
@@ -53,7 +59,7 @@ class DDP:
         wrapped = DistributedDataParallel(
             model,
             device_ids=[self.rank.device] if self.rank.device.type == "cuda" else None,
-            broadcast_buffers=False,
+            **_NO_BUFFER_SYNC_IN_FORWARD,
             find_unused_parameters=self._config.find_unused_parameters,
             gradient_as_bucket_view=self._config.gradient_as_bucket_view,
             static_graph=self._config.static_graph,

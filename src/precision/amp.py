@@ -50,7 +50,7 @@ class Amp:
 
     def backward(self, loss: Tensor) -> None:
         """Backward of the scaled loss."""
-        self._scaler.scale(loss).backward()  # type: ignore[no-untyped-call]
+        self._scaler.scale(loss).backward()
 
     def step(self, optimizer: Optimizer, *, clip_norm: float | None) -> Tensor:
         """Unscale -> norm -> clip -> update unless a gradient is inf or NaN -> adapt the scale; returns the true norm (0-d)."""

@@ -54,8 +54,9 @@ def pick_device(device: str, *, local_rank: int = 0) -> torch.device:
 
 def use_threads(local_world_size: int) -> int:
     """Share the cores among this machine's ranks, unless OMP_NUM_THREADS says otherwise; returns the threads per rank."""
-    if "OMP_NUM_THREADS" not in os.environ or _set_by_torchrun():
-        torch.set_num_threads(max(1, num_cores() // local_world_size))
+    wish = os.environ.get("OMP_NUM_THREADS", "").split(",")[0]
+    threads = int(wish) if wish.isdigit() and not _set_by_torchrun(wish) else num_cores() // local_world_size
+    torch.set_num_threads(max(1, threads))
     return torch.get_num_threads()
 
 
@@ -64,10 +65,10 @@ def num_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _set_by_torchrun() -> bool:
-    # torchrun's command line sets OMP_NUM_THREADS=1 in its own process when nobody did; its ranks can't tell that from a
-    # user's wish, but nobody wishes for exactly one thread on a machine with cores to spare for it.
-    return "TORCHELASTIC_RUN_ID" in os.environ and os.environ.get("OMP_NUM_THREADS") == "1"
+def _set_by_torchrun(wish: str) -> bool:
+    # torchrun's command line sets OMP_NUM_THREADS=1 in its own process when nobody did. Its ranks can't tell that from a
+    # user's wish, but nobody asks for a single thread where cores would lie idle.
+    return wish == "1" and "TORCHELASTIC_RUN_ID" in os.environ
 
 
 def die_with_parent() -> None:

@@ -63,6 +63,7 @@ class Composer:
         self.config_name = config_name
         self.loader = GlobalHydra.instance().config_loader()
         self.parser = OverridesParser.create(config_loader=self.loader)
+        self._choices: dict[tuple[str, ...], dict[str, str | None]] = {}
 
     def options(self, group: str) -> list[str]:
         """The options of ``group`` that Hydra finds on its search path."""
@@ -74,9 +75,12 @@ class Composer:
         Raises:
             ConfigError: Hydra or OmegaConf refuses them.
         """
-        with _in_words():
-            defaults: Any = self.loader.compute_defaults_list(self.config_name, list(overrides), RunMode.RUN)
-            return dict(defaults.overrides.known_choices)
+        key = tuple(overrides)
+        if key not in self._choices:  # the jobs of a sweep mostly share them
+            with _in_words():
+                defaults: Any = self.loader.compute_defaults_list(self.config_name, list(overrides), RunMode.RUN)
+                self._choices[key] = dict(defaults.overrides.known_choices)
+        return self._choices[key]
 
     def compose(self, overrides: Sequence[str]) -> Composed:
         """The config that ``overrides`` give.

@@ -13,8 +13,8 @@ from src.config.values import convert
 from src.errors import ConfigError
 
 EXPERIMENT = "experiment"
-HYDRA_FREE = ("hydra.job.env_set", "hydra.sweeper.params")
-"""Mappings of Hydra's own config that may take new keys."""
+HYDRA_FREE = ("hydra.job.env_set",)
+"""Mappings of Hydra's own config that take new keys one by one."""
 
 
 def parse(texts: Sequence[str], parser: OverridesParser) -> list[Override]:

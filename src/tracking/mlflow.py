@@ -16,11 +16,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from src.config.schema import TrackingConfig
 from src.errors import ConfigError, TryAgainError
 from src.tracking.base import Param, Point, RunRef, Status, Tracker
+from src.tracking.messages import brief, first_line, shown_uri
 from src.tracking.mlflow_model import log_model
-from src.tracking.mlflow_store import brief, brief_requests, first_line, import_mlflow, prepare_store, store_errors, wait_for_lock
+from src.tracking.mlflow_store import brief_requests, import_mlflow, prepare_store, store_errors, wait_for_lock
 from src.tracking.names import clean_name, param_texts, tag_texts
 from src.tracking.null import NullTracker
-from src.tracking.uri import artifact_location, shown_uri
+from src.tracking.uri import artifact_location
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -125,6 +126,7 @@ class MlflowTracker:
         left = {name: path for name, path in paths.items() if path.is_file()}
         missing = tuple(name for name in paths if name not in left)
         try:
+            self._check_store()
             with tempfile.TemporaryDirectory() as folder:
                 for name, path in dict(left).items():
                     # MLflow keeps a file's own name: give it a link that has the wanted one
@@ -149,6 +151,7 @@ class MlflowTracker:
         It computes the logits of the net that was logged. It is in eval mode already; calling ``.eval()`` on it raises.
         """
         try:
+            self._check_store()
             with tempfile.TemporaryDirectory() as folder:
                 log_model(self._client, self._ref, model.eval(), example, folder=Path(folder) / "model")
             return True
@@ -168,6 +171,11 @@ class MlflowTracker:
         except store_errors() as error:
             log.warning("MLflow run %s can't be closed as %s: %s", self._ref.run_id, status, brief(error))
             return False
+
+    def _check_store(self) -> None:
+        """Raise within seconds if the store is away: an upload may take long, finding out that nobody is there may not."""
+        with brief_requests():
+            wait_for_lock(lambda: self._client.get_run(self._ref.run_id))
 
     def _stored_steps(self, name: str) -> frozenset[int]:
         if not self._resumed:

@@ -1,7 +1,11 @@
 """A trained net as an MLflow model that loads without this project."""
 
 import importlib.metadata
+import io
+import logging
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stderr
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -31,8 +35,7 @@ def log_model(client: "MlflowClient", ref: RunRef, model: "nn.Module", example: 
     try:
         metadata = Model(artifact_path=logged.artifact_location, model_uuid=logged.model_id, run_id=ref.run_id, model_id=logged.model_id)
         images = _two_images(example)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
+        with _quiet():
             mlflow.pytorch.save_model(
                 model,
                 str(folder),
@@ -48,6 +51,20 @@ def log_model(client: "MlflowClient", ref: RunRef, model: "nn.Module", example: 
         raise
     client.finalize_logged_model(logged.model_id, "READY")
     client.log_outputs(ref.run_id, [LoggedModelOutput(logged.model_id, step=0)])
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """torch.export prints the whole graph when it fails, and warns about its own insides when it doesn't."""
+    shapes = logging.getLogger("torch.fx.experimental.symbolic_shapes")
+    level = shapes.level
+    shapes.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings(), redirect_stderr(io.StringIO()):
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        shapes.setLevel(level)
 
 
 def _two_images(example: "Images") -> "Images":

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from src.errors import ConfigError
-from src.tracking.uri import ARTIFACTS, shown_uri, sqlite_path
+from src.tracking.uri import ARTIFACTS, sqlite_path
 
 log = logging.getLogger(__name__)
 
@@ -46,8 +46,9 @@ def import_mlflow() -> None:
     settings.MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT.default = True
     _set_request_limits(_PATIENT)
     logging.getLogger("mlflow").setLevel(logging.WARNING)
-    # it prints a traceback for each error that it also raises, and each of those is reported by the caller
+    # these also print what they raise in the end, and the caller reports that
     logging.getLogger("mlflow.store.db.utils").setLevel(logging.CRITICAL)
+    logging.getLogger("urllib3.connectionpool").setLevel(logging.ERROR)
 
 
 @contextmanager
@@ -84,19 +85,6 @@ def wait_for_lock(call: Callable[[], T]) -> T:
             if "database is locked" not in str(error) or time.monotonic() > deadline:
                 raise
             time.sleep(0.2)
-
-
-def brief(error: BaseException) -> str:
-    """What lies at the bottom of an error of a store, in one line without a password: MLflow and SQLAlchemy write pages on top."""
-    while (below := error.__cause__ or error.__context__) is not None and str(below):
-        error = below
-    return first_line(error)
-
-
-def first_line(error: BaseException) -> str:
-    """The beginning of an error's text, without a password."""
-    lines = str(error).strip().splitlines()
-    return shown_uri(lines[0])[:200] if lines else type(error).__name__
 
 
 def prepare_store(uri: str) -> None:

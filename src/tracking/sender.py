@@ -8,6 +8,7 @@ from pathlib import Path
 
 from src.tracking.base import Tracker
 from src.tracking.journal import read_points
+from src.tracking.messages import brief
 
 log = logging.getLogger(__name__)
 
@@ -80,7 +81,7 @@ class Sender:
                 self._tracker.log_points(points)
             except Exception as error:  # any fault of a store, known or not, may end the sending but never the training
                 if not self._warned:
-                    log.warning("metrics can't be sent now, the journal keeps them for later: %s", str(error).partition("\n")[0][:200])
+                    log.warning("metrics can't be sent now, the journal keeps them for later: %s", brief(error))
                     self._warned = True
                 return False
             if self._warned:

@@ -54,11 +54,6 @@ def artifact_location(uri: str, *, experiment: str, root: Path) -> str | None:
     return (folder / ARTIFACTS / file_name(experiment)).as_uri()
 
 
-def shown_uri(text: str) -> str:
-    """An address, or a text with addresses, without user names and passwords: for messages and records."""
-    return re.sub(r"(?<=://)[^/\s]*@", "", text)
-
-
 def _absolute_sqlite(text: str, source: str) -> str:
     path, question, query = text.removeprefix(_SQLITE).partition("?")
     if not text.startswith(_SQLITE) or path in ("", ":memory:"):

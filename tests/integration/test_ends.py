@@ -12,7 +12,15 @@ from src.checkpoint.load import load
 
 from .conftest import PROJECT, TINY, Finished, Shell
 
-LONG = ("data=synthetic", "data.size=512", "data.val_size=32", "data.pixels=8", "train.epochs=2000", "train.batch_size=16", "train.log_every=4")
+LONG = (
+    "data=synthetic",
+    "data.size=512",
+    "data.val_size=32",
+    "data.pixels=8",
+    "train.epochs=2000",
+    "train.batch_size=16",
+    "train.log_every=4",
+)
 
 
 def wait_for(condition, *, seconds: float = 90) -> None:
@@ -46,7 +54,8 @@ def processes_of(run_dir) -> list[int]:
 
 
 @pytest.mark.parametrize(
-    ("parallel", "number", "code"), [("single", signal.SIGINT, 130), ("single", signal.SIGTERM, 143), ("ddp", signal.SIGINT, 130), ("ddp", signal.SIGUSR1, 143)]
+    ("parallel", "number", "code"),
+    [("single", signal.SIGINT, 130), ("single", signal.SIGTERM, 143), ("ddp", signal.SIGINT, 130), ("ddp", signal.SIGUSR1, 143)],
 )
 def test_a_signal_ends_with_a_checkpoint_and_status_killed(shell, parallel, number, code):
     """D08, FAULTS row 4: nothing is lost, nothing is left, the status is true."""

@@ -34,7 +34,16 @@ def test_it_says_what_it_computed(job):
 
 def test_the_run_directory_is_complete(job):
     names = {path.relative_to(job.run_dir).as_posix() for path in job.run_dir.rglob("*") if path.is_file()}
-    expected = {"run.yaml", "train.log", "metrics.jsonl", "result.json", "evaluation.json", "curves.png", "confusion.png", "checkpoints/best.pt"}
+    expected = {
+        "run.yaml",
+        "train.log",
+        "metrics.jsonl",
+        "result.json",
+        "evaluation.json",
+        "curves.png",
+        "confusion.png",
+        "checkpoints/best.pt",
+    }
     assert expected | {".hydra/config.yaml", "ranks/0/outcome.json", "ranks/0/rank.log"} <= names
     assert (job.run_dir / job.result["checkpoint"]["last"]).is_file()
     assert yaml.safe_load((job.run_dir / "run.yaml").read_text())["model"]["name"] == "digits_cnn"
@@ -92,9 +101,7 @@ def test_the_logged_model_gives_the_checkpoints_logits(job, shell):
 @pytest.mark.parametrize("parallel", [("parallel=single",), ("parallel=ddp", "parallel.num_processes=2")])
 def test_evaluate_gives_the_runs_metric_exactly(job, shell, parallel):
     """F01, C19: the saved config and data, any number of ranks."""
-    evaluated = shell.run(
-        "src.evaluate", f"checkpoint={job.run_dir}", "tracking=none", *parallel, name=f"evaluate-{parallel[0]}"
-    ).ok()
+    evaluated = shell.run("src.evaluate", f"checkpoint='{job.run_dir}'", "tracking=none", *parallel, name=f"evaluate-{parallel[0]}").ok()
     best = json.loads((job.run_dir / "evaluation.json").read_text())
     again = json.loads((evaluated.run_dir / "evaluation.json").read_text())
     assert again == best

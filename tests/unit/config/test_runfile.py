@@ -37,7 +37,8 @@ def test_each_group_gets_the_dataclass_of_its_name() -> None:
 
 
 def test_a_composed_node_is_typed_and_resolved() -> None:
-    node = OmegaConf.create({"seed": 3, "name": "run ${seed}", "precision": {"name": "amp", "dtype": "float16"}, "objective": {"mode": "min"}})
+    precision, objective = {"name": "amp", "dtype": "float16"}, {"mode": "min"}
+    node = OmegaConf.create({"seed": 3, "name": "run ${seed}", "precision": precision, "objective": objective})
     config = to_config(node)
     assert (config.name, config.precision.dtype, config.objective.mode) == ("run 3", Dtype.float16, Mode.min)
 

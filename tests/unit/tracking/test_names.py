@@ -9,7 +9,8 @@ from src.tracking import names
 
 AWKWARD = [
     "acc@1", "acc@5", "timing(s)", "transforms[0].size", "a,b", "a;b", "a=b", "100%", "loss#2", "a:b", "", " ", ".", "..", "../x",
-    "../../evil", "/abs", "a//b", "a/../b", "a/./b", "a/", "..a/b", "é", "名前", "a\nb", "a\n", "x" * 251, "x" * 252, "y" * 250 + "@", "/" * 300,
+    "../../evil", "/abs", "a//b", "a/../b", "a/./b", "a/", "..a/b", "é", "名前", "a\nb", "a\n", "x" * 251,
+    "x" * 252, "y" * 250 + "@", "/" * 300,
 ]  # fmt: skip
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from src.errors import ConfigError
-from src.tracking.uri import artifact_location, resolve_uri, shown_uri, sqlite_path
+from src.tracking.uri import artifact_location, resolve_uri, sqlite_path
 
 ROOT = Path("/project")
 
@@ -77,9 +77,3 @@ def test_artifacts_lie_beside_the_file() -> None:
     assert "/" not in location.removeprefix("file:///data/mlartifacts/")
     assert artifact_location("postgresql://h/db", experiment="a", root=ROOT) == "file:///project/mlartifacts/a"
     assert artifact_location("https://h", experiment="a", root=ROOT) is None
-
-
-def test_no_password_is_shown() -> None:
-    assert shown_uri("postgresql://me:s3cr@et@host/db") == "postgresql://host/db"
-    assert shown_uri("request to http://me:s3cret@host/x failed: a@b") == "request to http://host/x failed: a@b"
-    assert shown_uri("sqlite:////data/x.db") == "sqlite:////data/x.db"

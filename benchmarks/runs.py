@@ -1,0 +1,102 @@
+"""Runs of the real command, repeated and summed up: the source of README's results table.
+
+``python benchmarks/runs.py SUITE [--repeat N] [--cifar DIR]`` runs every command of the suite N times, interleaved, and writes
+``benchmarks/results/SUITE-DEVICE.json``: command, hardware, versions and, from each run's result.json, accuracy, images/s,
+duration and memory. ``python benchmarks/table.py`` turns all results into Markdown.
+"""
+
+import argparse
+import json
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+
+PROJECT = Path(__file__).resolve().parents[1]
+RESULTS = PROJECT / "benchmarks" / "results"
+
+CIFAR = (
+    "data=image_folder data.root={cifar} model=resnet18 optim=sgd train.batch_size=128 data.augment.flip=true data.augment.crop_padding=4"
+)
+SUITES = {
+    "digits": ["", "parallel=ddp", "precision=fp32", "precision=fp32 parallel=ddp"],
+    "cifar-subset": [
+        f"{CIFAR} data.subset=2000 train.epochs=2 {mode}"
+        for mode in ("precision=fp32", "precision=amp", "precision=fp32 parallel=ddp", "precision=amp parallel=ddp")
+    ],
+    "cifar-full": [
+        f"{CIFAR} train.epochs=30 {mode}"
+        for mode in ("precision=fp32", "precision=amp", "precision=fp32 parallel=ddp", "precision=amp parallel=ddp")
+    ],
+    "alexnet": [
+        f"data=image_folder data.root={{cifar}} model=alexnet optim.lr=1e-4 schedule=plateau train.epochs={{epochs}} {mode}"
+        for mode in ("precision=fp32", "precision=amp", "precision=fp32 train.batch_size=512", "precision=amp train.batch_size=512")
+    ],
+}
+
+
+def main() -> None:
+    """Run one suite and write its results."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("suite", choices=SUITES)
+    parser.add_argument("--repeat", type=int, default=3)
+    parser.add_argument("--cifar", default="datasets/cifar10-jpg", help="folder with train/ and test/ of CIFAR-10 as JPEG")
+    parser.add_argument("--epochs", type=int, default=20, help="epochs of the alexnet suite")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the first repetition")
+    parser.add_argument("--out", type=Path, default=RESULTS)
+    args = parser.parse_args()
+    commands = [command.format(cifar=args.cifar, epochs=args.epochs) for command in SUITES[args.suite]]
+    shown = [command.format(cifar="DIR", epochs=args.epochs) for command in SUITES[args.suite]]
+    runs: dict[str, list[dict[str, object]]] = {command: [] for command in shown}
+    for repetition in range(args.repeat):
+        for command, name in zip(commands, shown, strict=True):
+            runs[name].append(run(command, seed=args.seed + repetition))
+            sys.stderr.write(f"{name}: {runs[name][-1]}\n")
+    devices = {str(r["device"]) for results in runs.values() for r in results}
+    record = {
+        "suite": args.suite,
+        "device": ", ".join(sorted(devices)),
+        "versions": {package: version(package) for package in ("torch", "torchvision", "mlflow", "hydra-core")},
+        "date": datetime.now(UTC).date().isoformat(),
+        "runs": runs,
+    }
+    args.out.mkdir(parents=True, exist_ok=True)
+    slug = re.sub(r"[^a-z0-9]+", "-", record["device"].lower()).strip("-")
+    (args.out / f"{args.suite}-{slug}.json").write_text(json.dumps(record, indent=1) + "\n")
+
+
+def run(command: str, *, seed: int) -> dict[str, object]:
+    """One run of the command; what its result.json says."""
+    with tempfile.TemporaryDirectory() as folder:
+        run_dir = Path(folder) / "run"
+        arguments = [*command.split(), f"seed={seed}", "tracking.log_model=false", f"tracking.uri=sqlite:///{folder}/store.db"]
+        process = subprocess.run(
+            [sys.executable, "-m", "src.train", *arguments, f"hydra.run.dir={run_dir}"], cwd=PROJECT, capture_output=True, text=True
+        )
+        if process.returncode:
+            raise SystemExit(f"{command}: exit {process.returncode}\n{process.stdout[-3000:]}\n{process.stderr[-3000:]}")
+        result = json.loads((run_dir / "result.json").read_text())
+        points = [json.loads(line) for line in (run_dir / "metrics.jsonl").read_text().splitlines()]
+        shutil.rmtree(run_dir)
+    rates = [p["value"] for p in points if p["name"] == "perf/images_per_second"]
+    return {
+        "seed": seed,
+        "best_accuracy": result["best"]["value"],
+        "last_accuracy": result["metrics"]["val/accuracy"],
+        "images_per_second": rates,
+        "duration_seconds": result["duration_seconds"],
+        "peak_memory_bytes": result["peak_memory_bytes"],
+        "dtype": result["precision"]["dtype"],
+        "scaler": result["precision"]["scaler"],
+        "world_size": result["world_size"],
+        "skipped_updates": result["skipped_updates"],
+        "device": result["device"],
+    }
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,4 @@
+import gc, pytest
+@pytest.fixture(autouse=True, scope="session")
+def frozen():
+    gc.collect(); gc.freeze()

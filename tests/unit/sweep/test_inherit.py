@@ -1,0 +1,69 @@
+"""The merge rules on plain dicts."""
+
+from pathlib import Path
+
+import pytest
+
+from src.errors import ConfigError
+from src.sweep.inherit import Difference, differences, merge, saved_config, saved_options
+
+SAVED = {"seed": 5, "name": "old", "tags": {"a": 1}, "optim": {"name": "sgd", "lr": 0.1, "momentum": 0.7}, "precision": {"name": "amp"}}
+COMPOSED = {
+    "seed": 0,
+    "name": None,
+    "tags": {"b": 2},
+    "tracking": {"name": "none"},
+    "checkpoint": "c.pt",
+    "split": "test",
+    "optim": {"name": "adamw", "lr": 0.5, "betas": [0.9, 0.9]},
+    "precision": {"name": "fp32", "scaler": {"enabled": "auto"}},
+}
+
+
+def test_without_choices_only_the_runs_own_keys_change() -> None:
+    merged = merge(SAVED, COMPOSED, groups=[], keys=[])
+    assert merged["optim"] == SAVED["optim"]
+    assert merged["seed"] == 5
+    assert {key: merged[key] for key in ("name", "tags", "tracking", "checkpoint", "split")} == {
+        "name": None,
+        "tags": {"b": 2},
+        "tracking": {"name": "none"},
+        "checkpoint": "c.pt",
+        "split": "test",
+    }
+
+
+def test_a_chosen_group_is_taken_whole() -> None:
+    assert merge(SAVED, COMPOSED, groups=["optim"], keys=[])["optim"] == COMPOSED["optim"]
+
+
+def test_a_single_value_replaces_only_itself() -> None:
+    merged = merge(SAVED, COMPOSED, groups=[], keys=["optim.lr", "seed", "precision.scaler.enabled", "tags.b"])
+    assert merged["optim"] == {"name": "sgd", "lr": 0.5, "momentum": 0.7}
+    assert merged["seed"] == 0
+    assert merged["precision"] == {"name": "amp", "scaler": {"enabled": "auto"}}
+
+
+def test_the_inputs_stay_as_they_are() -> None:
+    merged = merge(SAVED, COMPOSED, groups=["precision"], keys=["optim.lr"])
+    merged["optim"]["lr"] = merged["precision"]["name"] = "changed"
+    assert SAVED["optim"] == {"name": "sgd", "lr": 0.1, "momentum": 0.7}
+    assert COMPOSED["precision"] == {"name": "fp32", "scaler": {"enabled": "auto"}}
+
+
+def test_differences_leave_out_the_runs_own_keys() -> None:
+    saved = {"optim.lr": 0.1, "optim.momentum": 0.9, "seed": 1, "name": "a", "tracking.uri": "x"}
+    used = {"optim.lr": 0.2, "seed": 1, "name": "b", "tracking.uri": "y", "checkpoint": "c"}
+    assert differences(saved, used) == [Difference("optim.lr", 0.1, 0.2), Difference("optim.momentum", 0.9, None)]
+
+
+def test_options_of_another_version_are_refused() -> None:
+    assert saved_options(SAVED) == {"optim": "sgd", "precision": "amp"}
+    with pytest.raises(ConfigError, match="optim=lion is not an option"):
+        saved_options({"optim": {"name": "lion"}})
+
+
+@pytest.mark.parametrize("reference", [None, ""])
+def test_a_checkpoint_must_be_named(reference: str | None, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"checkpoint is not set; give .*checkpoint=PATH"):
+        saved_config(reference, base=tmp_path)

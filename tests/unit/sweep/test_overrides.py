@@ -1,0 +1,136 @@
+"""One override at a time: grammar, keys, +, groups and types."""
+
+import pytest
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hypothesis import given, strategies as st
+
+from src.config.schema import OPTIONS, Config
+from src.errors import ConfigError
+from src.sweep.overrides import check_choice, check_new_key, check_value, is_choice, is_hydra, parse, quote, value_keys
+
+NAMES = {
+    "model": "digits_cnn",
+    "data": "digits",
+    "optim": "adamw",
+    "schedule": "cosine",
+    "precision": "amp",
+    "parallel": "single",
+    "tracking": "mlflow",
+}
+PARSER = OverridesParser.create()
+
+
+def judge(text: str, **names: str) -> None:
+    (override,) = parse([text], PARSER)
+    if is_choice(override):
+        check_choice(override, groups=(*OPTIONS, "experiment"), options=lambda group: list(OPTIONS.get(group, [])))
+    else:
+        check_value(override, kind=Config, names=NAMES | names)
+
+
+@pytest.mark.parametrize(
+    ("text", "answer"),
+    [
+        ("optim.lrr=0.1", "optim.lrr is not an option; did you mean optim.lr?"),
+        ("+optim.lrr=0.1", "optim.lrr is not an option; did you mean optim.lr?"),
+        ("++train.epoch=1", "train.epoch is not an option; did you mean train.epochs?"),
+        ("+foo=1", "foo is not an option; --cfg job lists them all"),
+        ("+optim.lr=0.1", "+optim.lr=0.1: + adds new keys, under tags only; write optim.lr=VALUE"),
+        ("++optim.lr=0.1", "++optim.lr=0.1: + adds new keys, under tags only; write optim.lr=VALUE"),
+        ("+optim=sgd", "+optim=sgd: write optim=sgd without +"),
+        ("~optim", "~optim: options can't be deleted; set them, to null where they allow it"),
+        ("optim@x=sgd", "optim@x=sgd: packages (@) are not accepted on the command line"),
+        ("optim.momentum=0.8", "optim.momentum belongs to optim=sgd; optim=adamw has no such option"),
+        ("optim.name=sgd", "optim.name=sgd: choose the group option instead: optim=sgd"),
+        ("optim={name:sgd}", "optim.name=sgd: choose the group option instead: optim=sgd"),
+        ("optim={lrr:1}", "optim.lrr is not an option; did you mean optim.lr?"),
+        ("train=5", "train=5: train is a section; set one of its options, such as train.epochs"),
+        ("objective=val/loss", "objective=val/loss: objective is a section; set one of its options, such as objective.name"),
+        ("optim.betas.0=0.8", "optim.betas.0 is not an option: optim.betas is a single value; write optim.betas=VALUE"),
+        ("+hydra.foo=1", "+hydra.foo=1: + adds keys under hydra.job.env_set only"),
+        ("hydra=x", "hydra=x: set options of Hydra one by one, as in hydra.run.dir=DIR"),
+        ("model=huge", "model=huge is not an option of model; use one of alexnet, digits_cnn, resnet18"),
+        ("precision=fp17", "precision=fp17 is not an option of precision; did you mean precision=fp32? Options: amp, fp32"),
+        ("parallel=dpp", "parallel=dpp is not an option of parallel; did you mean parallel=ddp? Options: ddp, single"),
+        ("model=[alexnet,resnet18]", "model=[alexnet,resnet18]: model takes one option; add -m and write model=A,B to sweep over several"),
+        ("model=null", "model=null is not an option of model; use one of alexnet, digits_cnn, resnet18"),
+        ("experiment=x", "experiment=x is not an option of experiment: there are none"),
+        ("optim.lr=abc", "optim.lr=abc is not a float"),
+        ("optim={lr:abc}", "optim.lr=abc is not a float"),
+        ("train.epochs=1.5", "train.epochs=1.5 is not an integer"),
+        ("precision.dtype=float17", "precision.dtype=float17 is not auto, float16 or bfloat16"),
+        ("model.num_classes=1.5", "model.num_classes=1.5 is not an integer or auto"),
+        ("tags=[a,b]", "tags=[a,b] is not a mapping"),
+        ("optim", "optim is not an override; write KEY=VALUE"),
+        ("=3", "=3 is not an override; write KEY=VALUE"),
+    ],
+)
+def test_mistakes_are_answered_in_one_line(text: str, answer: str) -> None:
+    """C08, C09, H01"""
+    with pytest.raises(ConfigError) as caught:
+        judge(text)
+    assert str(caught.value) == answer
+
+
+@pytest.mark.parametrize("text", ["tags=[a,b", "name={a", 'name="a', "name=é|b", "data.root=/a(b)", "x=nope(1)"])
+def test_broken_grammar_is_one_line_with_the_override_and_quotes(text: str) -> None:
+    """H01"""
+    with pytest.raises(ConfigError) as caught:
+        judge(text)
+    message = str(caught.value)
+    assert message.startswith(f"{text} can't be read: ")
+    assert "quote it" in message
+    assert "\n" not in message
+    hint = message.rsplit(': "', 1)[1].removesuffix('"')  # what the hint proposes does parse
+    (override,) = parse([hint], PARSER)
+    assert override.value() == text.partition("=")[2].strip('"')
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "+tags.a=1",
+        "++tags.a.b=1",
+        "+tags={a: 1}",
+        "tags.a=1",
+        "optim.lr=0.1",
+        "optim={lr: 0.1}",
+        "optim=sgd",
+        "hydra.run.dir=x",
+        "hydra/launcher=basic",
+        "+hydra.job.env_set.A=b",
+        "train.max_steps=null",
+        "name='a b, c=d | é'",
+        "optim.lr=${train.epochs}",
+    ],
+)
+def test_what_is_right_passes(text: str) -> None:
+    judge(text)
+
+
+def test_the_chosen_option_decides_which_keys_exist() -> None:
+    judge("optim.momentum=0.8", optim="sgd")
+    with pytest.raises(ConfigError, match=r"optim\.betas belongs to optim=adamw"):
+        judge("optim.betas=[0.9,0.9]", optim="sgd")
+
+
+def test_a_new_key_of_the_users_own_needs_plus() -> None:
+    (override,) = parse(["tags.a=1"], PARSER)
+    with pytest.raises(ConfigError, match=r"write \+tags.a=1 to add it"):
+        check_new_key(override, kind=Config, names=NAMES)
+    (override,) = parse(["+tags.a=1"], PARSER)
+    check_new_key(override, kind=Config, names=NAMES)
+
+
+def test_a_mapping_sets_several_keys() -> None:
+    (override,) = parse(["precision={dtype: float16, scaler: {enabled: true}}"], PARSER)
+    assert value_keys(override) == ["precision.dtype", "precision.scaler.enabled"]
+    assert not is_choice(override)
+    assert not is_hydra(override)
+
+
+@given(st.text(st.characters(exclude_categories=["Cs", "Cc"]), min_size=1))
+def test_a_quoted_text_is_read_back_exactly(text: str) -> None:
+    """C06"""
+    (override,) = parse([f"name={quote(text)}"], PARSER)
+    assert override.value() == text.replace("${", "\\${")  # the escape is OmegaConf's and goes when the value is resolved
