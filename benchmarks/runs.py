@@ -29,7 +29,7 @@ SUITES = {
         for mode in ("precision=fp32", "precision=amp", "precision=fp32 parallel=ddp", "precision=amp parallel=ddp")
     ],
     "cifar-full": [
-        f"{CIFAR} train.epochs=30 {mode}"
+        f"{CIFAR} train.epochs=15 {mode}"
         for mode in ("precision=fp32", "precision=amp", "precision=fp32 parallel=ddp", "precision=amp parallel=ddp")
     ],
     "alexnet": [

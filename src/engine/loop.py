@@ -49,7 +49,7 @@ def train_epoch(parts: Parts, state: TrainState, totals: EpochTotals) -> int:
         log_due = ends or state.step % train.log_every == 0
         if log_due or parts.check_due(state.step):
             reading = parts.meter.read(stop=parts.stop_requested())
-            if log_due:
+            if log_due or reading.stop:
                 log_point(parts, state, totals, reading)
             if reading.consecutive_skips >= parts.config.precision.scaler.max_consecutive_skips:
                 raise NonFiniteError(

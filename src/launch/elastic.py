@@ -7,16 +7,24 @@ import sys
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 from src.errors import ExitCode, Stopped
 
 
-def run_ranks(run_file: Path, *, job: str, num_processes: int, grace_seconds: int) -> dict[int, int]:
+@dataclass(frozen=True)
+class GroupEnd:
+    """How a group of ranks ended: exit codes of the ranks that failed, negative for a signal, and the stop this process was told to make."""
+
+    exit_codes: dict[int, int]
+    stopped: Stopped | None = None
+
+
+def run_ranks(run_file: Path, *, job: str, num_processes: int, grace_seconds: int) -> GroupEnd:
     """Start ``python -m src.worker RUN_FILE JOB`` once a rank and wait for all.
 
-    Returns the exit code of each rank that failed, negative for a signal. Raises ``Stopped`` when this process was told to
-    end: the engine has then passed the signal on and given the ranks ``grace_seconds`` to write a checkpoint.
+    When this process is told to end, the engine passes the signal on and gives the ranks ``grace_seconds`` to write a checkpoint.
     """
     from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, SignalException
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
@@ -42,12 +50,12 @@ def run_ranks(run_file: Path, *, job: str, num_processes: int, grace_seconds: in
         try:
             elastic_launch(settings, sys.executable)("-m", "src.worker", str(run_file), job)
         except ChildFailedError as error:
-            return {rank: failure.exitcode for rank, failure in error.failures.items()}
+            return GroupEnd({rank: failure.exitcode for rank, failure in error.failures.items()})
         except SignalException as error:
             interrupted = error.sigval == signal.SIGINT
             code = ExitCode.INTERRUPTED if interrupted else ExitCode.TERMINATED
-            raise Stopped(f"stopped by {error.sigval.name}", exit_code=code) from None
-    return {}
+            return GroupEnd({}, Stopped(f"stopped by {error.sigval.name}", exit_code=code))
+    return GroupEnd({})
 
 
 @contextmanager

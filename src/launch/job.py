@@ -2,7 +2,7 @@
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -25,8 +25,10 @@ from src.runtime import logs
 log = logging.getLogger(__name__)
 
 
-def run_job(config: Config, *, run_dir: Path, overrides: list[str]) -> JobResult:
+def run_job(config: Config, *, run_dir: Path, overrides: list[str], notes: Sequence[str] = ()) -> JobResult:
     """Run a checked config (training, or an evaluation for ``EvaluateConfig``) in its own, already claimed directory.
+
+    ``notes`` are logged at the start.
 
     Whatever happens, the run directory gets its ``result.json`` and the tracker the true status; nothing is raised.
     """
@@ -40,6 +42,8 @@ def run_job(config: Config, *, run_dir: Path, overrides: list[str]) -> JobResult
             runfile.save(config, run_dir / "run.yaml")
             logs.console.print(config_tree(runfile.to_dict(config)))
             log.info("run directory %s", run_dir)
+            for note in notes:
+                log.info(note)
             _import_torch(config)
             tracking.open(overrides=overrides, resume_run_id=resume_run_id)
             outcome = run_ranks(config, run_dir=run_dir, tracking=tracking, signals=signals)
@@ -75,10 +79,10 @@ def run_ranks(config: Config, *, run_dir: Path, tracking: RunTracking, signals: 
         place = rank.Rank(device=rank.pick_device(config.device))
         return worker.run_rank(config, run_dir=run_dir, rank=place, stop_requested=lambda: signals.requested)
     world_size = num_processes(config, visible_cuda_devices())
-    exit_codes = elastic.run_ranks(
+    end = elastic.run_ranks(
         run_dir / "run.yaml", job=job_name(config), num_processes=world_size, grace_seconds=config.parallel.grace_seconds
     )
-    return outcomes.combine(run_dir, world_size, exit_codes=exit_codes)
+    return outcomes.combine(run_dir, world_size, exit_codes=end.exit_codes, stopped=end.stopped)
 
 
 def finish(config: Config, outcome: Outcome, *, run_dir: Path, tracking: RunTracking, seconds: float) -> dict[str, Any]:

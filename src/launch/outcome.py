@@ -53,26 +53,30 @@ def read(run_dir: Path, rank: int) -> Outcome | None:
     return Outcome(**json.loads(path.read_text(encoding="utf-8"))) if path.exists() else None
 
 
-def combine(run_dir: Path, world_size: int, *, exit_codes: dict[int, int]) -> Outcome:
+def combine(run_dir: Path, world_size: int, *, exit_codes: dict[int, int], stopped: Stopped | None = None) -> Outcome:
     """The run's outcome from its ranks': rank 0's result, and the cause of whichever rank failed first.
 
-    ``exit_codes`` are those the engine saw, negative for signals. A rank without an outcome file was killed, and that is the
+    ``exit_codes`` are those the engine saw, negative for signals; ``stopped`` is the launcher's own order to end, the cause of
+    whatever the ranks did then, unless they had all finished. A rank without an outcome file was killed, and that is the
     cause even if others noticed and failed before the engine did.
     """
     outcomes = [read(run_dir, rank) for rank in range(world_size)]
     main = outcomes[0] or Outcome()
+    cause = Outcome(result=main.result)
+    killed = [o for o in outcomes if o is not None and o.status == "KILLED"]
+    if stopped is not None and not killed and not all(o is not None and o.status == "FINISHED" for o in outcomes):
+        cause.blame(stopped)
+        return cause
     lost = [rank for rank in range(world_size) if outcomes[rank] is None]
     failed: Sequence[Outcome] = sorted((o for o in outcomes if o is not None and o.status == "FAILED"), key=lambda outcome: outcome.time)
-    stopped = [o for o in outcomes if o is not None and o.status == "KILLED"]
     signalled = [rank for rank in lost if exit_codes.get(rank, 0) not in (0, -15)]
-    cause = Outcome(result=main.result)
-    if signalled or (lost and not failed and not stopped):
+    if signalled or (lost and not failed and not killed):
         rank = (signalled or lost)[0]
         code = exit_codes.get(rank)
         how = f"was killed by signal {-code}" if code is not None and code < 0 else f"ended with exit code {code}"
         cause.blame(RankLostError(f"rank {rank} {how} without a word; the log is {run_dir / 'ranks' / str(rank) / 'rank.log'}"))
-    elif failed or stopped:
-        first = (failed or stopped)[0]
+    elif failed or killed:
+        first = (failed or killed)[0]
         cause = Outcome(first.status, first.exit_code, first.reason, first.trace, first.rank, first.time, main.result)
     return cause
 

@@ -30,7 +30,7 @@ def settle(config: Config, run_dir: Path) -> tuple[Config, str | None]:
         if path is None:
             return replace(config, resume=None), None
     else:
-        path = find.resolve(config.resume, best=False)
+        path = Path(config.resume)
     about = manifest.verify(path)
     drift = differences(about["config"], runfile.to_dict(config))
     fatal = [key for key in drift if key.startswith(tuple(f"{name}." for name in FATAL)) or key in FATAL]

@@ -2,7 +2,6 @@
 
 import json
 import logging
-import os
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
@@ -14,15 +13,14 @@ import numpy as np
 from src.config import runfile
 from src.config.schema import Config
 from src.launch.files import write_json
+from src.launch.locate import PROJECT_ROOT, RUN_DIR_TAG, store_uri
 from src.tracking import journal, mlflow, plots, system
 from src.tracking.base import Status, Tracker
 from src.tracking.null import NullTracker
 from src.tracking.sender import Sender
-from src.tracking.uri import resolve_uri
 
 log = logging.getLogger(__name__)
 
-PROJECT_ROOT = Path(__file__).resolve().parents[2]
 DRAIN_SECONDS = 60.0
 """Longest wait at the end for a slow store; the journal keeps what it did not take."""
 
@@ -43,7 +41,7 @@ class RunTracking:
         settings = self._config.tracking
         if settings.name == "none":
             return
-        uri = resolve_uri(settings.uri, env=os.environ.get("MLFLOW_TRACKING_URI"), root=PROJECT_ROOT)
+        uri = store_uri(settings.uri)
         self._opening = threading.Thread(target=self._open, args=(uri, overrides, resume_run_id), name="open-tracker", daemon=True)
         self._opening.start()
         if settings.required:
@@ -53,7 +51,7 @@ class RunTracking:
 
     def _open(self, uri: str, overrides: list[str], resume_run_id: str | None) -> None:
         config = self._config
-        about = system.run_tags() | {"halfstep.overrides": " ".join(overrides), "halfstep.run_dir": str(self._run_dir)}
+        about = system.run_tags() | {"halfstep.overrides": " ".join(overrides), RUN_DIR_TAG: str(self._run_dir)}
         about |= {str(key): str(value) for key, value in config.tags.items()}
         try:
             self._tracker = mlflow.start(

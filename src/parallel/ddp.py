@@ -1,5 +1,6 @@
 """torch's DistributedDataParallel: one process a device, gradients averaged while the backward pass runs."""
 
+import warnings
 from contextlib import AbstractContextManager, nullcontext
 from datetime import timedelta
 from inspect import signature
@@ -65,6 +66,8 @@ class DDP:
             static_graph=self._config.static_graph,
             bucket_cap_mb=self._config.bucket_cap_mb,
         )
+        # A convolution over one channel has two equally good layouts, and autograd may pick the other one; the copy is tiny.
+        warnings.filterwarnings("ignore", "Grad strides do not match bucket view strides")
         if self._config.comm_hook != CommHook.none:
             wrapped.register_comm_hook(None, _HOOKS[self._config.comm_hook])
         return wrapped

@@ -6,10 +6,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from src.checkpoint import manifest
 from src.config.keys import option_kind
 from src.config.resolve import absolute_reference
 from src.config.schema import OPTIONS
 from src.errors import ConfigError
+from src.launch.locate import locate
 
 OWN = ("name", "resume", "tags", "tracking", "checkpoint", "split")
 """Keys of this run, never taken from the checkpoint."""
@@ -24,21 +26,19 @@ class Difference:
     used: Any
 
 
-def saved_config(reference: str | None, *, base: Path) -> tuple[Path, dict[str, Any]]:
+def saved_config(reference: str | None, *, base: Path, uri: str | None) -> tuple[Path, dict[str, Any]]:
     """The checkpoint file that ``reference`` (a file, a run directory or a run id) means, and the config in it.
 
-    A relative path is taken from ``base``.
+    A relative path is taken from ``base``, a run id is looked up in the MLflow store at ``uri`` (None: the usual one).
 
     Raises:
         ConfigError: no checkpoint was named.
         CheckpointError: it is missing or can't be read.
     """
-    from src.checkpoint import find, manifest
-
     absolute = absolute_reference(reference, base)
     if not absolute:
         raise ConfigError("checkpoint is not set; give a checkpoint file, a run directory or an MLflow run id: checkpoint=PATH")
-    path = find.resolve(absolute, best=True)
+    path = locate(absolute, best=True, uri=uri)
     return path, manifest.read_config(path)
 
 

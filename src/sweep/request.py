@@ -1,7 +1,7 @@
 """From a composed node to the checked, typed config of one job; the pre-flight and the job itself go the same way."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from hydra.core.override_parser.types import Override
@@ -12,6 +12,7 @@ from src.config.resolve import absolute_paths, with_defaults
 from src.config.runfile import flatten, plain, to_config
 from src.config.schema import OPTIONS, Config
 from src.launch.devices import visible_cuda_devices
+from src.launch.locate import locate
 from src.sweep import inherit
 from src.sweep.overrides import EXPERIMENT, is_choice, is_hydra, value_keys
 
@@ -43,11 +44,14 @@ def build(node: DictConfig, overrides: Sequence[Override], app: App, *, base: Pa
     """The checked request of one composed job; ``overrides`` are the user's own, without inherited choices."""
     data, differences = plain(node), []
     if app.inherits:
-        path, saved = inherit.saved_config(data["checkpoint"], base=base)
+        path, saved = inherit.saved_config(data["checkpoint"], base=base, uri=data["tracking"]["uri"])
         chosen = [o.key_or_group for o in overrides if is_choice(o)]
         keys = [key for o in overrides if not is_choice(o) and not is_hydra(o) for key in value_keys(o)]
         data = inherit.merge(saved, data | {"checkpoint": str(path)}, groups=chosen, keys=keys)
         differences = inherit.differences(flatten(to_config(saved)), flatten(to_config(data, app.kind)))
     config = with_defaults(absolute_paths(to_config(data, app.kind), base))
+    if config.resume not in (None, "auto"):
+        # A missing checkpoint is found out now, not in a run directory of its own.
+        config = replace(config, resume=str(locate(config.resume, best=False, uri=config.tracking.uri)))
     check(config, cuda_devices=visible_cuda_devices())
     return Request(config, [str(o.input_line) for o in overrides if not is_hydra(o)], differences)

@@ -14,14 +14,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from src.config.schema import TrackingConfig
-from src.errors import ConfigError, TryAgainError
+from src.errors import CheckpointError, ConfigError, TryAgainError
 from src.tracking.base import Param, Point, RunRef, Status, Tracker
 from src.tracking.messages import brief, first_line, shown_uri
 from src.tracking.mlflow_model import log_model
 from src.tracking.mlflow_store import brief_requests, import_mlflow, prepare_store, store_errors, wait_for_lock
 from src.tracking.names import clean_name, param_texts, tag_texts
 from src.tracking.null import NullTracker
-from src.tracking.uri import artifact_location
+from src.tracking.uri import artifact_location, sqlite_path
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -74,6 +74,28 @@ def start(
             raise TryAgainError(f"{message}; start that store, or train without it by tracking.required=false") from error
         log.warning("%s; the run goes on without it and keeps every point in its metrics.jsonl", message)
         return NullTracker()
+
+
+def read_tag(uri: str, run_id: str, tag: str) -> str | None:
+    """A tag of a run, None if the run has no such tag.
+
+    Raises CheckpointError if the store can't be read or has no such run.
+    """
+    database = sqlite_path(uri)
+    if database is not None and not database.is_file():  # opening it would create it
+        raise CheckpointError(
+            f"MLflow run {run_id} can't be found: there is no store {database}; give a checkpoint file, or the right tracking.uri"
+        )
+    import_mlflow()
+    from mlflow import MlflowClient
+
+    try:
+        with brief_requests():
+            prepare_store(uri)
+            run = MlflowClient(tracking_uri=uri).get_run(run_id)
+    except store_errors() as error:
+        raise CheckpointError(f"MLflow run {run_id} can't be read from {shown_uri(uri)}: {brief(error)}; give a checkpoint file") from None
+    return run.data.tags.get(tag)
 
 
 class MlflowTracker:

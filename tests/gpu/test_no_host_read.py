@@ -13,7 +13,11 @@ from src.engine.meter import Meter
 from src.engine.state import TrainState
 from src.runtime.rank import Rank
 
-pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")]
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
+    pytest.mark.filterwarnings("ignore:Synchronization debug mode is a prototype"),
+]
 
 JOBS = {
     "the default main job": {"train": {"epochs": 2}},

@@ -56,8 +56,9 @@ class Shell:
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self.uri = f"sqlite:///{directory / 'store.db'}"
-        self.env = {k: v for k, v in os.environ.items() if k != "OMP_NUM_THREADS"}
-        self.env |= {"PYTHONPATH": str(PROJECT), "MLFLOW_TRACKING_URI": self.uri, "COLUMNS": "200"}
+        self.env = dict(os.environ)
+        # One thread a process: tests share the cores, and threads that wait for a core make tiny kernels a hundred times slower.
+        self.env |= {"PYTHONPATH": str(PROJECT), "MLFLOW_TRACKING_URI": self.uri, "COLUMNS": "200", "OMP_NUM_THREADS": "1"}
 
     def start(self, module: str, *args: str, **env: str) -> subprocess.Popen[str]:
         return subprocess.Popen(

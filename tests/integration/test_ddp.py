@@ -1,5 +1,7 @@
 """Two gloo ranks: one run, and the same numbers as one process."""
 
+import os
+
 import pytest
 import torch
 import yaml
@@ -9,6 +11,7 @@ from src.checkpoint.load import load
 from .conftest import TINY
 
 FP32 = (*TINY, "precision=fp32", "optim=sgd", "optim.lr=0.02", "schedule=cosine", "train.clip_norm=1.0", "device=cpu")
+CORES = len(os.sched_getaffinity(0))
 NAME = "a b, c=d | é"
 
 
@@ -54,17 +57,13 @@ def test_the_ranks_get_the_config_byte_for_byte(ddp, shell):
     assert NAME in {run.data.params["name"] for run in shell.runs()}
 
 
-@pytest.mark.parametrize(("omp", "threads"), [(None, 1), ("3", 3)])
-def test_threads_are_shared_among_ranks(ddp, shell, omp, threads):
-    """G06."""
-    import os
-
-    if omp is None:
-        assert ddp.result["effective"]["threads_per_rank"] == max(1, len(os.sched_getaffinity(0)) // 2)
-        assert "OMP_NUM_THREADS" not in ddp.out + ddp.err
-    else:
-        run = shell.run("src.train", *FP32, "tracking=none", "train.max_steps=1", name="threads", OMP_NUM_THREADS=omp).ok()
-        assert run.result["effective"]["threads_per_rank"] == threads
+@pytest.mark.parametrize(("omp", "parallel", "threads"), [("", "single", CORES), ("", "ddp", max(1, CORES // 2)), ("3", "single", 3)])
+def test_threads_are_shared_among_ranks(shell, omp, parallel, threads):
+    """G06: all cores for one process, a share for each rank, or what the user says."""
+    args = (*FP32, "tracking=none", "train.max_steps=1", f"parallel={parallel}")
+    run = shell.run("src.train", *args, name=f"threads-{omp}-{parallel}", OMP_NUM_THREADS=omp).ok()
+    assert run.result["effective"]["threads_per_rank"] == threads
+    assert "OMP_NUM_THREADS" not in run.out + run.err
 
 
 def test_the_true_error_of_a_rank_is_shown_once(shell, image_folder):

@@ -56,22 +56,20 @@ def files(path: Path) -> set[str]:
 
 
 def test_a_run_gets_its_config_and_its_own_directory(run: Callable[..., int], task: Task) -> None:
-    """C03, C06, fault 26: the path of this test holds a quote, a comma, an equals sign and a letter outside ASCII"""
-    for name in ("a b, c=d | é", "second"):
-        assert run(f'name="{name}"', "optim=sgd", "+tags.k=v") == 0
-    first, second = task.jobs
+    """C06, fault 26: the path of this test holds a quote, a comma, an equals sign and a letter outside ASCII"""
+    assert run('name="a b, c=d | é"', "optim=sgd", "+tags.k=v") == 0
+    (first,) = task.jobs
     assert load(first.run_dir / "run.yaml") == first.config
     assert first.config.name == "a b, c=d | é"
     assert first.overrides == ['name="a b, c=d | é"', "optim=sgd", "+tags.k=v"]
     assert first.run_dir.name.endswith("-a-b-c-d-é")
     assert first.run_dir.is_relative_to(Path.cwd() / "outputs")
-    assert first.run_dir != second.run_dir
     assert ".hydra/config.yaml" in files(first.run_dir)
 
 
 def test_a_mistake_costs_exit_2_one_line_and_nothing_else(run: Callable[..., int], task: Task, capfd: pytest.CaptureFixture[str]) -> None:
     """C08, C09, H01"""
-    for argv in (["optim.lrr=0.1"], ["model=huge"], ["tags=[a,b"], ["-m", "optim.lr=1,-1"], ["hydra.run.dir=x", "seed=-1"]):
+    for argv in (["optim.lrr=0.1"], ["tags=[a,b"], ["-m", "model=alexnet,huge"], ["hydra.run.dir=x", "seed=-1"]):
         assert run(*argv) == 2
         out, err = capfd.readouterr()
         assert out == ""
@@ -98,7 +96,7 @@ def test_a_given_directory(run: Callable[..., int], task: Task, capfd: pytest.Ca
 
 
 def test_the_exit_code_of_a_single_run_is_the_jobs(run: Callable[..., int], caplog: pytest.LogCaptureFixture) -> None:
-    assert run("+tags.end=data") == 3
+    assert run("+tags.end=sigterm") == 143
     assert run("+tags.end=ctrl-c") == 130
     assert not caplog.records
     assert run("+tags.end=raise") == 1
@@ -134,10 +132,8 @@ def test_a_failed_job_does_not_stop_a_sweep(
 
 def test_a_stop_ends_the_sweep(run: Callable[..., int], task: Task, capfd: pytest.CaptureFixture[str]) -> None:
     """Fault 28"""
-    assert run("-m", "+tags.end=sigterm,ok") == 143
-    assert len(task.jobs) == 1
     assert run("-m", "+tags.end=ctrl-c,ok") == 130
-    assert len(task.jobs) == 2
+    assert len(task.jobs) == 1
     assert "1 of 2 jobs did not start" in capfd.readouterr().out
 
 
@@ -151,6 +147,7 @@ def test_jobs_of_a_sweep_never_share_a_directory(run: Callable[..., int], task: 
 def test_relative_paths_do_not_follow_a_changed_directory(run: Callable[..., int], task: Task) -> None:
     """C04"""
     here = Path.cwd()
+    (here / "c.pt").touch()
     assert run("-m", "data=image_folder", "data.root=./d", "resume=./c.pt", "hydra.job.chdir=true") == 0
     (job,) = task.jobs
     assert job.config.data.root == str(here / "d")  # type: ignore[attr-defined]

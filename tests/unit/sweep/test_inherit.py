@@ -66,4 +66,4 @@ def test_options_of_another_version_are_refused() -> None:
 @pytest.mark.parametrize("reference", [None, ""])
 def test_a_checkpoint_must_be_named(reference: str | None, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"checkpoint is not set; give .*checkpoint=PATH"):
-        saved_config(reference, base=tmp_path)
+        saved_config(reference, base=tmp_path, uri=None)

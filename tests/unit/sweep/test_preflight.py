@@ -106,7 +106,7 @@ def test_a_sweep_may_come_from_hydras_own_options() -> None:
 
 def test_text_arrives_unchanged(in_empty_directory: Path) -> None:
     """C06"""
-    text = "it's \"a b\", c=d | é ${x} back\\slash\\"
+    text = 'it\'s "a b", c=d | é ${x} back\\slash\\'
     (job,) = plan(f"+tags.t={quote(text)}", "data=image_folder", f"data.root={quote(text)}").jobs
     assert job.config.tags == {"t": text}
     assert job.config.data.root == str(in_empty_directory / text)  # type: ignore[attr-defined]
@@ -183,7 +183,7 @@ SAVED = {
 
 @pytest.fixture
 def checkpoints(monkeypatch: pytest.MonkeyPatch) -> None:
-    def read(reference: str | None, *, base: Path) -> tuple[Path, dict[str, Any]]:
+    def read(reference: str | None, *, base: Path, uri: str | None) -> tuple[Path, dict[str, Any]]:
         if reference is None:
             raise ConfigError("checkpoint is not set")
         saved = SAVED if not reference.endswith("other.pt") else SAVED | {"optim": {"name": "adamw", "lr": 0.4}}
