@@ -28,7 +28,13 @@ def build_optimizer(config: OptimConfig, model: nn.Module) -> Optimizer:
     fused = config.fused == "auto" or bool(config.fused)
     lr = torch.tensor(config.lr, dtype=torch.float32, device=parameters[0].device) if fused else config.lr
     if isinstance(config, SGDConfig):
-        return SGD(groups, lr=lr, momentum=config.momentum, nesterov=config.nesterov, weight_decay=config.weight_decay, fused=fused)
+        optimizer = SGD(groups, lr=lr, momentum=config.momentum, nesterov=config.nesterov, weight_decay=config.weight_decay, fused=fused)
+        if config.momentum:
+            # Fused SGD leaves the buffers it makes in the first step uninitialised if that step is skipped for inf or NaN, and
+            # uses them in the next. Starting from zeros gives the same first update.
+            for parameter in parameters:
+                optimizer.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)
+        return optimizer
     assert isinstance(config, AdamWConfig)
     beta1, beta2 = config.betas
     return AdamW(groups, lr=lr, betas=(beta1, beta2), weight_decay=config.weight_decay, fused=fused)

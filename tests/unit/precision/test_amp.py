@@ -78,6 +78,27 @@ def test_a_bad_gradient_touches_nothing_but_the_scale(name, dtype, fused):
     assert precision.loss_scale().item() == (scale / 2 if precision.scaled else 1.0)
 
 
+@pytest.mark.parametrize(("name", "dtype"), MODES)
+@pytest.mark.parametrize("optim", [AdamWConfig(lr=0.1), SGDConfig(lr=0.1, momentum=0.9, nesterov=True)])
+def test_a_skipped_first_step_leaves_no_trace(name, dtype, optim):
+    """Fused SGD of torch 2.14 goes on with uninitialised momentum after a skipped first step."""
+    runs = []
+    for first in (float("inf"), None):
+        torch.manual_seed(0)
+        model = nn.Linear(64, 64)
+        optimizer = build_optimizer(optim, model)
+        Schedule(ConstantConfig(), optimizer, optim=optim, total_updates=10)
+        precision = build(name, dtype)
+        garbage = [torch.full((64, 64), float("nan")) for _ in range(20)]  # what freed memory may hold
+        del garbage
+        if first is not None:
+            train_step(model, precision, optimizer, torch.ones(2, 64), factor=first)
+        for _ in range(3):
+            train_step(model, precision, optimizer, torch.ones(2, 64))
+        runs.append(model.weight.detach())
+    torch.testing.assert_close(*runs, rtol=1e-3, atol=1e-4)
+
+
 def test_the_scale_grows_after_the_interval_and_survives_a_restart():
     """E01: scale and growth tracker continue exactly. The small loss keeps scaled gradients within float16."""
     torch.manual_seed(0)
