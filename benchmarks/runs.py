@@ -33,7 +33,7 @@ SUITES = {
         for mode in ("precision=fp32", "precision=amp", "precision=fp32 parallel=ddp", "precision=amp parallel=ddp")
     ],
     "alexnet": [
-        f"data=image_folder data.root={{cifar}} model=alexnet optim.lr=1e-4 schedule=plateau train.epochs={{epochs}} {mode}"
+        f"data=image_folder data.root={{cifar}} model=alexnet optim.lr=1e-4 schedule=plateau train.label_smoothing=0 train.epochs={{epochs}} {mode}"
         for mode in ("precision=fp32", "precision=amp", "precision=fp32 train.batch_size=512", "precision=amp train.batch_size=512")
     ],
 }

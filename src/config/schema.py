@@ -174,6 +174,7 @@ class OptimConfig:
 class AdamWConfig(OptimConfig):
     """Adam with decoupled weight decay (Loshchilov and Hutter, 2019)."""
 
+    lr: float = option(2e-3, "peak learning rate", above=0)
     betas: list[float] = option([0.9, 0.999], "decay rates of the first and second moment")
 
 

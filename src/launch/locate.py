@@ -6,7 +6,6 @@ from pathlib import Path
 from src.checkpoint import find
 from src.config.resolve import RUN_ID
 from src.errors import CheckpointError
-from src.tracking import mlflow
 from src.tracking.uri import resolve_uri
 
 PROJECT_ROOT = Path(__file__).resolve().parents[2]
@@ -25,6 +24,8 @@ def locate(reference: str, *, best: bool, uri: str | None) -> Path:
     """
     if not RUN_ID.fullmatch(reference) or Path(reference).exists():
         return find.resolve(reference, best=best)
+    from src.tracking import mlflow  # late: most command lines name no run
+
     run_dir = mlflow.read_tag(store_uri(uri), reference, RUN_DIR_TAG)
     if run_dir is None or not Path(run_dir).is_dir():
         where = "has no run directory" if run_dir is None else f"wrote to {run_dir}, which is not on this machine"

@@ -1,5 +1,6 @@
 """Where a resumed run goes on, and whether it may."""
 
+import json
 import logging
 from dataclasses import replace
 from pathlib import Path
@@ -42,8 +43,14 @@ def settle(config: Config, run_dir: Path) -> tuple[Config, str | None]:
     if path.is_relative_to(run_dir):  # steps after the checkpoint were computed once, and will be again
         journal.truncate_after(run_dir / "metrics.jsonl", step=about["step"])
     log.info("resuming from %s at step %d", path, about["step"])
-    tracking = about.get("tracking") or {}
-    return replace(config, resume=str(path.absolute())), tracking.get("run_id")
+    return replace(config, resume=str(path.absolute())), run_id(path, about)
+
+
+def run_id(path: Path, about: dict[str, Any]) -> str | None:
+    """The MLflow run a checkpoint belongs to; a first checkpoint can be older than the run, which opens while ranks train."""
+    beside = path.parent.parent / "tracking.json"
+    tracking = about.get("tracking") or (json.loads(beside.read_text()) if beside.exists() else {})
+    return tracking.get("run_id")
 
 
 def differences(old: dict[str, Any], new: dict[str, Any]) -> dict[str, tuple[Any, Any]]:

@@ -99,13 +99,13 @@ def test_a_killed_rank_ends_the_group_and_is_named(shell):
 def test_resume_goes_on_as_if_nothing_had_happened(shell, parallel):
     """E01, E08, E10, E12, F05, D07: float16 with its scaler; weights, scale, rates and order equal the uninterrupted run's."""
     common = (*TINY, "train.epochs=3", "precision=amp", "precision.dtype=float16", "precision.scaler.growth_interval=2",
-              "precision.scaler.init_scale=16", "schedule=cosine", f"parallel={parallel}", "tracking.log_model=false")  # fmt: skip
+              "precision.scaler.init_scale=16", "schedule=constant", "schedule.warmup_steps=9", f"parallel={parallel}", "tracking.log_model=false")  # fmt: skip
     whole = shell.run("src.train", *common, "tracking=none", name=f"{parallel}-whole").ok()
     part = shell.run("src.train", *common, "train.max_steps=6", name=f"{parallel}-part").ok()
     assert part.result["steps"] == 6  # in the middle of the second epoch
     resumed = shell.run("src.train", *common, f"resume={parallel}-part", name=f"{parallel}-resumed").ok()
     assert resumed.result["tracking"]["run_id"] == part.result["tracking"]["run_id"]
-    assert resumed.result["best"] == whole.result["best"]
+    assert resumed.result["best"]["value"] == whole.result["best"]["value"]
     states = [load(run.run_dir / run.result["checkpoint"]["last"]) for run in (whole, resumed)]
     for name, weight in states[0]["model"].items():
         assert torch.equal(weight, states[1]["model"][name]), name
@@ -147,8 +147,9 @@ def test_wrong_input_creates_nothing_and_is_quick(shell):
         assert 1 <= len(lines) <= 10
         assert any(expected in line for line in lines)
         assert "Traceback" not in err
-        assert "| torch" not in err.replace("  ", "")
-        assert "mlflow" not in err
+        imported = {line.split("|")[-1].strip().split(".")[0] for line in err.splitlines() if line.startswith("import time:")}
+        assert "hydra" in imported
+        assert not imported & {"torch", "mlflow", "numpy", "torchvision"}
     assert sorted(p.name for p in shell.directory.iterdir()) == before
 
 

@@ -1,0 +1,334 @@
+"""Whole small runs: going on after a stop, ends, the best, and what is read, evaluated, saved and written when."""
+
+import math
+import random
+from collections import Counter
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from src.checkpoint.load import load
+from src.engine import loop, snapshot
+from src.engine.report import current_epoch, eta
+from src.engine.state import TrainState
+from src.errors import ExitCode, NonFiniteError, Stopped
+from src.runtime.rank import Rank
+from src.tracking.journal import read_points
+
+from .conftest import assert_same, change_batches, history, weights
+
+FLOAT16 = {"name": "amp", "dtype": "float16", "scaler": {"init_scale": 256.0, "growth_interval": 2}}
+PRECISIONS = {"fp32": {"name": "fp32"}, "bf16": {"name": "amp", "dtype": "bfloat16"}, "fp16": FLOAT16}
+CONTRACT = {
+    "train/loss", "train/accuracy", "train/lr", "train/grad_norm", "val/loss", "val/accuracy", "val/top5", "perf/images_per_second",
+    "perf/step_ms", "perf/epoch_seconds", "perf/data_wait", "perf/peak_memory_gib", "amp/scale", "amp/skipped_updates",
+}  # fmt: skip
+
+
+def fit(parts):
+    state = TrainState()
+    loop.fit(parts, state)
+    return state
+
+
+def newest(parts):
+    return load(max((parts.run_dir / "checkpoints").glob("step-*.pt")))
+
+
+def saved_steps(parts):
+    return [int(path.stem.removeprefix("step-")) for path in sorted((parts.run_dir / "checkpoints").glob("step-*.pt"))]
+
+
+def stop_after(make_parts, step, code=ExitCode.TERMINATED, **sections):
+    """Parts of a run that is told to stop while step number ``step`` is computed."""
+    told = []
+    parts = make_parts(stop=lambda: code if told else 0, **sections)
+
+    def tell(batch, number):
+        if number == step:
+            told.append(number)
+        return batch
+
+    change_batches(parts, tell)
+    return parts
+
+
+def scripted_evaluations(monkeypatch, name, values):
+    """Let each evaluation in turn give one of ``values`` for a metric."""
+    original, left = loop.evaluate, iter(values)
+    monkeypatch.setattr(loop, "evaluate", lambda *args, **kwargs: replace(original(*args, **kwargs), **{name: next(left)}))
+
+
+@pytest.mark.parametrize("precision", ["fp32", "fp16"])
+@pytest.mark.parametrize("stop", [1, 3, 5, 8])
+def test_going_on_after_a_stop_gives_the_same_bits(make_parts, precision, stop):
+    """E01, E08, F05: weights, running statistics, moments, scale, rates, random states and metrics, in and between epochs."""
+    settings = {"precision": PRECISIONS[precision], "schedule": {"name": "cosine", "warmup_steps": 2}}
+    whole = make_parts(run="whole", **settings)
+    expected = fit(whole)
+    part = stop_after(make_parts, stop, run="part", **settings)
+    with pytest.raises(Stopped):
+        fit(part)
+    torch.manual_seed(99)
+    random.seed(99)
+    np.random.seed(99)
+    resumed = make_parts(run="resumed", **settings)
+    state = snapshot.restore(resumed, newest(part))
+    assert (state.step, resumed.first_step) == (stop, stop)
+    loop.fit(resumed, state)
+
+    assert state.step == expected.step == 10
+    one, other = newest(resumed), newest(whole)
+    for name in ("model", "optimizer", "schedule", "precision", "rng"):
+        assert_same(one[name], other[name])
+    for name in ("train/loss", "train/lr", "train/grad_norm", "train/accuracy", "val/loss", "amp/scale"):
+        after = {step: value for step, value in history(whole, name).items() if step > stop}
+        assert history(resumed, name) == after
+    assert (state.best_value, state.best_step, state.best_epoch) == (expected.best_value, expected.best_step, expected.best_epoch)
+
+
+def test_max_steps_in_the_middle_of_an_epoch_and_then_the_rest(make_parts):
+    """The plan's end is evaluated and saved; what follows equals the uninterrupted run."""
+    whole = make_parts(run="whole")
+    fit(whole)
+    part = make_parts(run="part", train={"max_steps": 7})
+    state = fit(part)
+    assert (state.step, state.epoch, state.epoch_step) == (7, 1, 2)
+    assert list(history(part, "val/accuracy")) == [5, 7]
+    assert saved_steps(part) == [5, 7]
+    resumed = make_parts(run="resumed")
+    state = snapshot.restore(resumed, newest(part))
+    loop.fit(resumed, state)
+    assert_same(weights(resumed), weights(whole))
+    assert list(history(resumed, "train/loss")) == [8, 9, 10]
+
+
+def test_a_finished_run_has_nothing_left_to_do(make_parts):
+    parts = make_parts()
+    fit(parts)
+    again = make_parts(run="again")
+    state = snapshot.restore(again, newest(parts))
+    loop.fit(again, state)
+    assert state.step == 10
+    assert not (again.run_dir / "checkpoints").exists()
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+@pytest.mark.parametrize(("first_bad", "limit"), [(1, 1), (3, 4), (6, 2)])
+def test_losses_that_stay_nan_end_the_run_and_name_the_first(make_parts, nan_losses, precision, first_bad, limit):
+    """Exit code 4 in every precision; the weights are those of the step before."""
+    settings = PRECISIONS[precision] | {"scaler": {"init_scale": 256.0, "max_consecutive_skips": limit}}
+    good = make_parts(run="good", precision=settings, train={"max_steps": first_bad})
+    before = []
+    good.optimizer.register_step_pre_hook(lambda *args: before.append(weights(good)))
+    fit(good)
+    parts = make_parts(precision=settings)
+    nan_losses(lambda call: call >= first_bad)
+    state = TrainState()
+    with pytest.raises(NonFiniteError, match=rf"^{limit} updates in a row were skipped .*from step {first_bad} on") as error:
+        loop.fit(parts, state)
+    assert error.value.exit_code == 4
+    assert (state.step, state.updates) == (first_bad + limit - 1, first_bad - 1)
+    for name, parameter in parts.model.named_parameters():
+        assert torch.isfinite(parameter).all()
+        assert torch.equal(parameter, before[-1][name])
+
+
+def test_nan_images_are_seen_too(make_parts):
+    """Poison from the data, not from the loss."""
+    parts = make_parts(precision={"name": "fp32", "scaler": {"max_consecutive_skips": 2}})
+    change_batches(parts, lambda batch, number: replace(batch, images=batch.images * float("nan")) if number >= 4 else batch)
+    with pytest.raises(NonFiniteError, match="from step 4 on"):
+        fit(parts)
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+def test_fewer_bad_steps_than_the_limit_are_skipped_and_counted(make_parts, nan_losses, precision):
+    """A02: three in a row twice, with a limit of four."""
+    bad = (2, 3, 4, 6, 7, 8)
+    nan_losses(lambda call: call in bad)
+    parts = make_parts(precision=PRECISIONS[precision] | {"scaler": {"init_scale": 256.0, "max_consecutive_skips": 4}})
+    state = fit(parts)
+    assert (state.step, state.updates, int(parts.schedule.updates)) == (10, 4, 4)
+    assert list(history(parts, "amp/skipped_updates").values()) == [0, 1, 2, 3, 3, 4, 5, 6, 6, 6]
+    assert [step for step, loss in history(parts, "train/loss").items() if not math.isfinite(loss)] == list(bad)
+    assert newest(parts)["state"]["updates"] == 4
+
+
+def test_bad_steps_between_log_points_are_found_at_the_next(make_parts, nan_losses):
+    """The decision waits for a read; the step that it names does not."""
+    nan_losses(lambda call: call >= 3)
+    parts = make_parts(precision={"name": "fp32", "scaler": {"max_consecutive_skips": 2}}, train={"log_every": 4})
+    state = TrainState()
+    with pytest.raises(NonFiniteError, match="^2 updates in a row .*from step 3 on"):
+        loop.fit(parts, state)
+    assert state.step == 4
+
+
+@pytest.mark.parametrize("code", [ExitCode.INTERRUPTED, ExitCode.TERMINATED])
+@pytest.mark.parametrize("step", [1, 5, 7])
+def test_a_signal_ends_with_a_checkpoint_of_that_very_step(make_parts, code, step):
+    """D08: also far from a log point and at an epoch's end."""
+    parts = stop_after(make_parts, step, code, train={"log_every": 1000})
+    state = TrainState()
+    with pytest.raises(Stopped, match=f"after step {step};") as error:
+        loop.fit(parts, state)
+    assert error.value.exit_code == code
+    assert state.step == saved_steps(parts)[-1] == newest(parts)["state"]["step"] == step
+    assert_same(newest(parts)["model"], weights(parts))
+    assert list(history(parts, "train/loss"))[-1] == step
+    assert newest(parts)["state"]["updates"] == step
+
+
+def test_a_signal_during_the_last_step_does_not_unfinish_the_run(make_parts):
+    parts = stop_after(make_parts, 10)
+    assert fit(parts).step == 10
+    assert saved_steps(parts)[-1] == 10
+
+
+def test_ranks_of_a_group_decide_at_agreed_steps_only(make_parts):
+    """A rank that looked at its own signal whenever it liked would leave the others in a collective."""
+    parts = make_parts(stop=lambda: ExitCode.TERMINATED, train={"log_every": 6, "check_every": 3})
+    assert all(parts.check_due(step) for step in range(1, 8))
+    parts.rank = Rank(rank=1, world_size=2)
+    assert [step for step in range(1, 13) if parts.check_due(step)] == [3, 6, 9, 12]
+
+
+@pytest.mark.parametrize(
+    ("mode", "name", "values"),
+    [
+        ("max", "accuracy", [0.5, 0.7, 0.6, 0.7]),
+        ("max", "accuracy", [0.5, math.nan, 0.7, 0.6]),
+        ("max", "accuracy", [math.nan, 0.1, 0.2, math.nan]),
+        ("min", "loss", [3.0, 1.0, 2.0, 1.0]),
+        ("min", "loss", [math.nan, 3.0, math.inf, -math.inf]),
+        ("min", "loss", [1.0, math.nan, 2.0, 3.0]),
+    ],
+)
+def test_the_best_is_the_first_best_finite_value(make_parts, monkeypatch, mode, name, values):
+    """best.pt is that epoch's checkpoint, and the best evaluation is kept."""
+    scripted_evaluations(monkeypatch, name, values)
+    parts = make_parts(train={"epochs": 4}, objective={"name": f"val/{name}", "mode": mode})
+    state = fit(parts)
+    finite = np.where(np.isfinite(values), values, np.nan)
+    epoch = int(np.nanargmax(finite) if mode == "max" else np.nanargmin(finite)) + 1
+    assert (state.best_epoch, state.best_step, state.best_value) == (epoch, 5 * epoch, values[epoch - 1])
+    saved = load(parts.run_dir / "checkpoints" / "best.pt")["state"]
+    assert (saved["step"], saved["best_value"]) == (5 * epoch, values[epoch - 1])
+    assert getattr(parts.best_evaluation, name) == values[epoch - 1]
+
+
+def test_nothing_but_nan_has_no_best(make_parts, monkeypatch):
+    scripted_evaluations(monkeypatch, "loss", [math.nan, math.nan])
+    parts = make_parts(objective={"name": "val/loss", "mode": "min"})
+    state = fit(parts)
+    assert state.best_value is None
+    assert not (parts.run_dir / "checkpoints" / "best.pt").exists()
+    assert saved_steps(parts) == [5, 10]
+
+
+def test_the_best_survives_a_resume(make_parts, monkeypatch):
+    """A later, worse evaluation of a resumed run must not become the best."""
+    scripted_evaluations(monkeypatch, "accuracy", [0.9, 0.5, 0.95])
+    first = make_parts(train={"epochs": 1})
+    fit(first)
+    second = make_parts(train={"epochs": 3})
+    state = snapshot.restore(second, newest(first))
+    loop.fit(second, state)
+    assert (state.best_value, state.best_epoch) == (0.95, 3)
+    assert load(second.run_dir / "checkpoints" / "best.pt")["state"]["epoch"] == 3
+
+
+def test_a_training_metric_can_be_the_objective(make_parts):
+    parts = make_parts(train={"epochs": 3}, objective={"name": "train/loss", "mode": "min"})
+    state = fit(parts)
+    at_evaluations = {step: value for step, value in history(parts, "train/loss").items() if step % 5 == 0}
+    assert (state.best_value, state.best_step) == min((value, step) for step, value in at_evaluations.items())
+
+
+@pytest.mark.parametrize(("every", "expected"), [(1, [5, 10, 15, 20, 25]), (2, [10, 20, 25]), (3, [15, 25]), (9, [25])])
+def test_evaluations_come_every_so_many_epochs_and_at_the_end(make_parts, every, expected):
+    parts = make_parts(train={"epochs": 5, "eval_every": every})
+    fit(parts)
+    assert list(history(parts, "val/accuracy")) == expected
+
+
+@pytest.mark.parametrize(("every", "keep", "expected"), [(1, 9, [5, 10, 15, 20, 25]), (2, 9, [10, 20, 25]), (9, 1, [25]), (1, 2, [20, 25])])
+def test_checkpoints_come_every_so_many_epochs_and_at_the_end(make_parts, every, keep, expected):
+    parts = make_parts(train={"epochs": 5}, save={"every_epochs": every, "keep": keep})
+    fit(parts)
+    assert saved_steps(parts) == expected
+
+
+@pytest.mark.parametrize(
+    ("log_every", "expected"), [(1, list(range(1, 11))), (2, [2, 4, 5, 6, 8, 10]), (3, [3, 5, 6, 9, 10]), (50, [5, 10])]
+)
+def test_one_point_for_each_name_and_step(make_parts, log_every, expected):
+    """Log points fall on multiples of ``log_every`` and on the end of each epoch, once; all names are the contract's."""
+    parts = make_parts(train={"log_every": log_every}, precision=FLOAT16)
+    fit(parts)
+    points, _ = read_points(parts.run_dir / "metrics.jsonl")
+    assert set(Counter((point.name, point.step) for point in points).values()) == {1}
+    assert {point.name for point in points} == CONTRACT - {"perf/peak_memory_gib"}
+    assert list(history(parts, "train/loss")) == expected
+    assert list(history(parts, "perf/step_ms")) == [5, 10]
+
+
+def test_points_cover_every_image_once(make_parts):
+    """The mean over the points, weighted by their steps, is the mean over the epoch, whatever ``log_every`` is."""
+    each = make_parts(run="each")
+    state = fit(each)
+    rare = make_parts(run="rare", train={"log_every": 3})
+    fit(rare)
+    losses = list(history(each, "train/loss").values())
+    expected = {3: losses[:3], 5: losses[3:5], 6: losses[5:6], 9: losses[6:9], 10: losses[9:]}
+    assert history(rare, "train/loss") == pytest.approx({step: np.mean(part) for step, part in expected.items()}, rel=1e-9)
+    assert state.train_images == 80
+
+
+READS = ("item", "__float__", "__int__", "__bool__", "__index__", "tolist", "cpu", "numpy")
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+def test_the_host_reads_at_log_points_only(make_parts, monkeypatch, precision):
+    """G02: 100 steps with ``log_every=20`` read five times, whatever a tensor can be read by."""
+    counts = Counter()
+    counting = []
+
+    def counted(name, original):
+        def read(self, *args, **kwargs):
+            if counting:
+                counts[name] += 1
+            return original(self, *args, **kwargs)
+
+        return read
+
+    for name in READS:
+        monkeypatch.setattr(torch.Tensor, name, counted(name, getattr(torch.Tensor, name)))
+    parts = make_parts(
+        data={"size": 400}, train={"batch_size": 4, "log_every": 20, "epochs": 1, "clip_norm": 1.0}, precision=PRECISIONS[precision]
+    )
+
+    def begin(batch, number):
+        counting.append(number)  # what the feed does before its first batch belongs to the epoch, not to a step
+        return batch
+
+    change_batches(parts, begin)
+    state = TrainState()
+    loop.train_epoch(parts, state, loop.EpochTotals())
+    counting.clear()
+    assert state.step == 100
+    assert counts["tolist"] == 5, counts
+    assert sum(counts.values()) <= 5 + 2, counts
+
+
+def test_time_left_and_the_number_of_the_epoch(make_parts, monkeypatch):
+    parts = make_parts()
+    parts.planned_steps, parts.first_step = 1000, 100
+    monkeypatch.setattr(type(parts), "seconds_since_start", lambda self: 50.0)
+    assert eta(parts, TrainState(step=200)) == "06:40"
+    parts.planned_steps = 20_000
+    assert eta(parts, TrainState(step=200)) == "2:45:00"
+    assert [current_epoch(TrainState(epoch=2, epoch_step=step)) for step in (0, 1)] == [2, 3]
