@@ -17,10 +17,10 @@ ui: $(VENV)/.core  ## MLflow UI on this project's runs, at http://127.0.0.1:5000
 	$(BIN)/python -m mlflow ui --host 127.0.0.1 --backend-store-uri "sqlite:///$(CURDIR)/mlflow.db"
 
 test: $(VENV)/.dev  ## unit and integration tests
-	$(BIN)/python -m pytest -n 2 -m "not slow and not gpu"
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not slow and not gpu"
 
 test-all: $(VENV)/.dev  ## all tests this machine can run, the slow ones too
-	$(BIN)/python -m pytest -n 2
+	$(BIN)/python -m pytest -n 2 --dist loadfile
 
 lint: $(VENV)/.dev  ## ruff and mypy
 	$(BIN)/ruff check .

@@ -22,6 +22,7 @@ RESULTS = PROJECT / "benchmarks" / "results"
 CIFAR = (
     "data=image_folder data.root={cifar} model=resnet18 optim=sgd train.batch_size=128 data.augment.flip=true data.augment.crop_padding=4"
 )
+ALEXNET = "data=image_folder data.root={cifar} model=alexnet optim.lr=1e-4 schedule=plateau train.label_smoothing=0 train.epochs={epochs}"
 SUITES = {
     "digits": ["", "parallel=ddp", "precision=fp32", "precision=fp32 parallel=ddp"],
     "cifar-subset": [
@@ -33,7 +34,7 @@ SUITES = {
         for mode in ("precision=fp32", "precision=amp", "precision=fp32 parallel=ddp", "precision=amp parallel=ddp")
     ],
     "alexnet": [
-        f"data=image_folder data.root={{cifar}} model=alexnet optim.lr=1e-4 schedule=plateau train.label_smoothing=0 train.epochs={{epochs}} {mode}"
+        f"{ALEXNET} {mode}"
         for mode in ("precision=fp32", "precision=amp", "precision=fp32 train.batch_size=512", "precision=amp train.batch_size=512")
     ],
 }
@@ -56,17 +57,22 @@ def main() -> None:
         for command, name in zip(commands, shown, strict=True):
             runs[name].append(run(command, seed=args.seed + repetition))
             sys.stderr.write(f"{name}: {runs[name][-1]}\n")
-    devices = {str(r["device"]) for results in runs.values() for r in results}
+            write(args.suite, runs, folder=args.out)
+
+
+def write(suite: str, runs: dict[str, list[dict[str, object]]], *, folder: Path) -> None:
+    """Write what there is so far."""
+    device = str(next(results[0]["device"] for results in runs.values() if results))
     record = {
-        "suite": args.suite,
-        "device": ", ".join(sorted(devices)),
+        "suite": suite,
+        "device": device,
         "versions": {package: version(package) for package in ("torch", "torchvision", "mlflow", "hydra-core")},
         "date": datetime.now(UTC).date().isoformat(),
-        "runs": runs,
+        "runs": {name: results for name, results in runs.items() if results},
     }
-    args.out.mkdir(parents=True, exist_ok=True)
-    slug = re.sub(r"[^a-z0-9]+", "-", record["device"].lower()).strip("-")
-    (args.out / f"{args.suite}-{slug}.json").write_text(json.dumps(record, indent=1) + "\n")
+    folder.mkdir(parents=True, exist_ok=True)
+    slug = re.sub(r"[^a-z0-9]+", "-", device.lower()).strip("-")
+    (folder / f"{suite}-{slug}.json").write_text(json.dumps(record, indent=1) + "\n")
 
 
 def run(command: str, *, seed: int) -> dict[str, object]:

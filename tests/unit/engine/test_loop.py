@@ -162,7 +162,7 @@ def test_bad_steps_between_log_points_are_found_at_the_next(make_parts, nan_loss
     nan_losses(lambda call: call >= 3)
     parts = make_parts(precision={"name": "fp32", "scaler": {"max_consecutive_skips": 2}}, train={"log_every": 4})
     state = TrainState()
-    with pytest.raises(NonFiniteError, match="^2 updates in a row .*from step 3 on"):
+    with pytest.raises(NonFiniteError, match=r"^2 updates in a row .*from step 3 on"):
         loop.fit(parts, state)
     assert state.step == 4
 

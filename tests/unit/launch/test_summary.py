@@ -1,0 +1,92 @@
+"""What a person reads, and commands that can be pasted."""
+
+import io
+import shlex
+import sys
+from pathlib import Path
+
+import pytest
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from rich.console import Console
+
+from src.launch.summary import closing_lines, config_tree, override, ui_command
+
+PATHS = [
+    "/plain/run-1/best.pt",
+    "/with space/x",
+    "/ends in space /x ",
+    "/it's/x",
+    '/double"quoted"/x',
+    "/optim.lr=0.1,train.epochs=3/x",
+    "/$HOME/$(whoami)/`id`/x",
+    "/(a)[b]{c:d}/x",
+    "/a;b|c&d>e<f/x",
+    "/*?!#~%/x",
+    "/trailing backslash\\",
+    "/quote after backslash\\'/x",
+    "/tab\there/x",
+    "/a@b+c-d_e/x",
+]
+RESULT = {
+    "objective": {"name": "val/accuracy", "value": 0.9},
+    "metrics": {"val/accuracy": 0.9, "val/loss": 0.5, "train/loss": None, "perf/step_ms": 2.0, "amp/scale": 4.0},
+    "best": {"step": 8, "epoch": 2, "value": 0.9},
+    "samples_per_second": 12345.6,
+    "skipped_updates": 2,
+    "steps": 10,
+    "precision": {"name": "amp", "dtype": "bfloat16", "scaler": False},
+    "device": "A Processor",
+    "world_size": 3,
+    "checkpoint": {"best": "checkpoints/best.pt", "last": None},
+    "tracking": {"uri": "sqlite:////a b/mlflow.db", "run_id": "f" * 32},
+}
+
+
+def typed(word):
+    """What Hydra makes of one word of a command line."""
+    parsed = OverridesParser.create().parse_overrides([word])[0]
+    return parsed.key_or_group, str(parsed.value())
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_an_override_survives_the_shell_and_hydra(path):
+    (word,) = shlex.split(override("checkpoint", Path(path)))
+    assert typed(word) == ("checkpoint", path)
+
+
+def rendered(content):
+    console = Console(file=io.StringIO(), width=200)
+    console.print(config_tree(content))
+    return console.file.getvalue()
+
+
+def test_the_tree_shows_every_key_and_value():
+    text = rendered({"train": {"epochs": 3, "clip_norm": None}, "tags": {}, "betas": [0.9, 0.999]})
+    for expected in ("train", "epochs: 3", "clip_norm: null", "tags: {}", "betas: [0.9, 0.999]"):
+        assert expected in text
+
+
+def test_the_end_says_what_was_reached_and_where_it_is():
+    run_dir = Path("/runs/a b")
+    lines = dict(line.split("  ", 1) for line in closing_lines(RESULT, run_dir=run_dir, asked="amp"))
+    values = {key.strip(): value.strip() for key, value in lines.items()}
+    assert values["best"] == "val/accuracy 0.9000 at epoch 2, step 8"
+    assert values["last"] == "val/accuracy 0.9000  val/loss 0.5000"
+    assert values["computed in"] == "bfloat16 on A Processor, no loss scaling (precision=amp)"
+    assert (values["ranks"], values["speed"]) == ("3", "12,346 images/s in training")
+    assert values["skipped"] == "2 of 10 updates had inf or NaN gradients"
+    assert (values["run directory"], values["MLflow run"]) == (str(run_dir), "f" * 32)
+    python, *arguments, word = shlex.split(values["evaluate"])
+    assert [python, *arguments] == [sys.executable, "-m", "src.evaluate"]
+    assert typed(word) == ("checkpoint", str(run_dir / "checkpoints/best.pt"))
+    assert shlex.split(values["open the UI"])[-2:] == ["--backend-store-uri", "sqlite:////a b/mlflow.db"]
+
+
+def test_a_run_that_reached_nothing_still_ends_with_its_directory():
+    nothing = {"objective": {"name": "val/accuracy", "value": None}, "metrics": {}, "best": None, "precision": None}
+    nothing |= {"checkpoint": {"best": None, "last": None}, "tracking": {"uri": None, "run_id": None}}
+    assert closing_lines(nothing, run_dir=Path("/runs/x"), asked="amp") == ["run directory  /runs/x"]
+
+
+def test_a_tracking_server_is_its_own_ui():
+    assert ui_command("https://mlflow.example.org") == "https://mlflow.example.org"
