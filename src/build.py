@@ -18,7 +18,7 @@ from src.models import MODELS, build_model
 from src.optim import Schedule, build_optimizer
 from src.parallel import Parallel, build_parallel
 from src.precision import Precision, build_precision
-from src.runtime import rank as ranks, seed
+from src.runtime import memory, rank as ranks, seed
 from src.runtime.progress import Progress
 from src.runtime.rank import Rank
 from src.tracking.journal import Journal
@@ -145,9 +145,15 @@ def example_shape(payload: dict[str, Any]) -> tuple[int, int, int, int]:
 def start_process(config: Config, rank: Rank) -> dict[str, Any]:
     """Threads and kernels of this process; returns what was decided."""
     threads = ranks.use_threads(rank.local_world_size)
-    if config.deterministic:
-        seed.use_deterministic_kernels()
-    return {"device": str(rank.device), "num_processes": rank.world_size, "threads_per_rank": threads}
+    seed.use_deterministic_kernels(config.deterministic)
+    memory.reset_peak(rank.device)
+    return {
+        "device": str(rank.device),
+        "num_processes": rank.world_size,
+        "threads_per_rank": threads,
+        "effective_batch_size": config.train.batch_size,
+        "micro_batch_size": config.train.batch_size // (rank.world_size * config.train.accumulate),
+    }
 
 
 def placement(config: Config, rank: Rank) -> Placement:

@@ -5,14 +5,17 @@ import re
 from src.config.ranges import check_ranges
 from src.config.schema import (
     OPTIONS,
+    SMALLEST_IMAGE,
     AdamWConfig,
     Backend,
     Config,
     DDPConfig,
     Dtype,
+    EvaluateConfig,
     ImageFolderConfig,
     Mode,
     SGDConfig,
+    SyntheticConfig,
 )
 from src.config.values import show
 from src.errors import ConfigError
@@ -26,9 +29,6 @@ OBJECTIVES = {
 }
 """Metrics that can decide which checkpoint is best, and the only mode that makes sense for each."""
 
-ALEXNET_MIN_SIZE = 63
-"""Smaller images vanish in AlexNet's strided layers."""
-
 
 def check(config: Config, *, cuda_devices: int | None) -> None:
     """Every rule that needs neither torch nor the data; ``cuda_devices`` is the number of visible GPUs (None: unknown, not judged).
@@ -39,10 +39,16 @@ def check(config: Config, *, cuda_devices: int | None) -> None:
     check_options(config)
     check_ranges(config)
     _names(config)
+    _secrets(config)
     _objective(config)
     _device(config, cuda_devices)
     _processes(config, cuda_devices)
-    _batch_size(config, cuda_devices)
+    if not isinstance(config, EvaluateConfig):
+        _batch_size(config, cuda_devices)
+    elif config.resume is not None:
+        raise ConfigError(f"resume={show(config.resume)} has no meaning here; name the model by checkpoint=PATH")
+    if config.resume == "":
+        raise ConfigError("resume= is empty; give a checkpoint file, a run directory, an MLflow run id, auto or null")
     _optim(config)
     _data(config)
     _model(config)
@@ -69,6 +75,15 @@ def check_options(config: Config) -> None:
         chosen = getattr(config, group)
         if chosen.name not in options or type(chosen) is not options[chosen.name]:
             raise ConfigError(f"{group}.name={chosen.name}: choose the group option instead: {group}={chosen.name}")
+
+
+def _secrets(config: Config) -> None:
+    uri = config.tracking.uri or ""
+    if re.match(r"[^/]+://[^/@]*:[^/@]+@", uri):
+        raise ConfigError(
+            "tracking.uri holds a password, and a run's config is recorded in files and in the store; put the address into "
+            "MLFLOW_TRACKING_URI, which isn't"
+        )
 
 
 def _names(config: Config) -> None:
@@ -113,6 +128,8 @@ def _processes(config: Config, cuda_devices: int | None) -> None:
     if ":" in config.device:
         raise ConfigError(f"device={config.device} names one device but parallel={parallel.name} takes one per rank; use device=cuda")
     on_gpu = uses_gpu(config, cuda_devices)
+    if parallel.sync_batchnorm and cuda_devices is not None and not on_gpu:
+        raise ConfigError("parallel.sync_batchnorm=true needs GPUs, since torch has no CPU kernel for it; use false")
     if parallel.backend is Backend.nccl and cuda_devices is not None and not on_gpu:
         raise ConfigError("parallel.backend=nccl needs GPUs and this run computes on a CPU; use parallel.backend=gloo or auto")
     if on_gpu and cuda_devices is not None and num_processes(config, cuda_devices) > cuda_devices:
@@ -145,6 +162,8 @@ def _data(config: Config) -> None:
     data = config.data
     if isinstance(data, ImageFolderConfig) and not data.root:
         raise ConfigError("data.root is not set; give the folder that holds the class folders: data.root=DIR")
+    if isinstance(data, SyntheticConfig) and data.channels == 2:
+        raise ConfigError("data.channels=2 is neither grey nor colour; use 1 or 3")
     for key, values in (("mean", data.mean), ("std", data.std)):
         if values is not None and len(values) not in (1, 3):
             raise ConfigError(f"data.{key}={show(values)} must have one number per channel: 1 or 3")
@@ -156,8 +175,9 @@ def _data(config: Config) -> None:
 
 def _model(config: Config) -> None:
     size = config.data.image_size
-    if config.model.name == "alexnet" and isinstance(size, int) and size < ALEXNET_MIN_SIZE:
-        raise ConfigError(f"data.image_size={size} is too small for model=alexnet; use at least {ALEXNET_MIN_SIZE}, or auto")
+    least = SMALLEST_IMAGE[config.model.name]
+    if isinstance(size, int) and size < least:
+        raise ConfigError(f"data.image_size={size} is too small for model={config.model.name}; use at least {least}, or auto")
 
 
 def _precision(config: Config, cuda_devices: int | None) -> None:

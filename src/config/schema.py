@@ -85,7 +85,7 @@ class Objective:
 class TrainConfig:
     """The loop."""
 
-    epochs: int = option(20, "passes over the training images", at_least=1)
+    epochs: int = option(20, "passes over the training images", at_least=1, at_most=1_000_000)
     max_steps: int | None = option(None, "stop after this many optimizer steps (null: no limit)", at_least=1)
     batch_size: int = option(64, "GLOBAL batch size: images per optimizer step over all ranks and accumulation", at_least=1)
     accumulate: int = option(1, "micro-batches per optimizer step", at_least=1)
@@ -289,7 +289,7 @@ class SaveConfig:
 class Config:
     """One run."""
 
-    seed: int = option(0, "seed of weights, sample order and augmentation", at_least=0)
+    seed: int = option(0, "seed of weights, sample order and augmentation", at_least=0, at_most=2**63 - 1)
     deterministic: bool = option(False, "deterministic kernels only; slower")
     device: str = option("auto", "auto, cpu, cuda or cuda:N")
     name: str | None = option(None, "name of the run in directories and the tracker (null: model-data-precision-parallel)")
@@ -315,6 +315,9 @@ class EvaluateConfig(Config):
     checkpoint: str | None = option(None, "checkpoint file, run directory or MLflow run id")
     split: Split = option(Split.val, "part of the data to evaluate")
 
+
+SMALLEST_IMAGE = {"digits_cnn": 8, "alexnet": 63, "resnet18": 8}
+"""Model -> smallest side in pixels that its strided layers leave something of."""
 
 OPTIONS: dict[str, dict[str, type]] = {
     "model": {"digits_cnn": ModelConfig, "alexnet": ModelConfig, "resnet18": ModelConfig},

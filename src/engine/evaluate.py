@@ -25,12 +25,16 @@ class Evaluation:
     confusion: Tensor
     """int64 [C, C]; rows are true classes, columns predictions."""
 
-    def metrics(self) -> dict[str, float]:
+    def metrics(self, split: str = "val") -> dict[str, float]:
         """The metrics under the contract's names."""
-        return {"val/loss": self.loss, "val/accuracy": self.accuracy, "val/top5": self.top5}
+        return {f"{split}/loss": self.loss, f"{split}/accuracy": self.accuracy, f"{split}/top5": self.top5}
 
     def to_dict(self, class_names: list[str]) -> dict[str, Any]:
-        """Plain types for a JSON file, with the accuracy of each class (null where the split has no image of it)."""
+        """Plain types for a JSON file, with the accuracy of each class (null where the split has no image of it).
+
+        Outputs of the head beyond the classes of the data are called unused.
+        """
+        class_names = class_names + [f"unused {output}" for output in range(len(class_names), len(self.confusion))]
         totals = self.confusion.sum(dim=1).tolist()
         hits = self.confusion.diagonal().tolist()
         return {

@@ -1,11 +1,11 @@
 """The training loop. Log, evaluate, checkpoint and stop are explicit lines of ``fit`` and ``train_epoch``."""
 
 from src.engine.evaluate import evaluate
-from src.engine.report import EpochTotals, log_epoch, log_point
+from src.engine.report import EpochTotals, log_epoch, log_point, raise_on_collapse, record
 from src.engine.snapshot import save
 from src.engine.state import Parts, TrainState
 from src.engine.step import forward_backward, update
-from src.errors import ExitCode, NonFiniteError, Stopped
+from src.errors import ExitCode, Stopped
 
 
 def fit(parts: Parts, state: TrainState) -> None:
@@ -29,8 +29,9 @@ def fit(parts: Parts, state: TrainState) -> None:
                 parts.model, parts.data.val, num_classes=parts.num_classes, precision=parts.precision, parallel=parts.parallel
             )
         log_epoch(parts, state, totals, evaluation)
-        if stop or parts.finished(state) or state.epoch % parts.config.save.every_epochs == 0:
+        if stop or state.is_best or parts.finished(state) or state.epoch % parts.config.save.every_epochs == 0:
             save(parts, state)
+        record(parts, state, {"perf/epoch_seconds": totals.elapsed()})
         if stop and not parts.finished(state):
             raise Stopped(f"stopped by a signal after step {state.step}; the checkpoint holds this step", exit_code=ExitCode(stop))
 
@@ -45,19 +46,15 @@ def train_epoch(parts: Parts, state: TrainState, totals: EpochTotals) -> int:
             continue
         state.step, state.epoch_step = state.step + 1, state.epoch_step + 1
         update(parts, state.step)
+        totals.steps += 1
         ends = state.epoch_step == feed.steps_per_epoch or state.step == train.max_steps
         log_due = ends or state.step % train.log_every == 0
         if log_due or parts.check_due(state.step):
             reading = parts.meter.read(stop=parts.stop_requested())
+            state.updates = reading.updates
             if log_due or reading.stop:
                 log_point(parts, state, totals, reading)
-            if reading.consecutive_skips >= parts.config.precision.scaler.max_consecutive_skips:
-                raise NonFiniteError(
-                    f"{reading.consecutive_skips} updates in a row were skipped because of inf or NaN, from step "
-                    f"{reading.first_bad_step} on (precision.scaler.max_consecutive_skips="
-                    f"{parts.config.precision.scaler.max_consecutive_skips}); the weights are those before it. "
-                    "Lower optim.lr, set train.clip_norm or use precision=fp32"
-                )
+            raise_on_collapse(parts, reading)
             if ends or reading.stop:
                 return reading.stop
     return 0

@@ -9,6 +9,7 @@ from src.data.base import Batch
 from src.engine.evaluate import Evaluation
 from src.engine.meter import Reading
 from src.engine.state import Parts, TrainState
+from src.errors import NonFiniteError
 from src.tracking.base import Point
 
 
@@ -17,6 +18,7 @@ class EpochTotals:
 
     def __init__(self) -> None:
         self.images = 0
+        self.steps = 0
         self.loss = 0.0
         self.hits = 0.0
         self.waited = 0.0
@@ -33,19 +35,22 @@ class EpochTotals:
                 return
             yield batch
 
+    def elapsed(self) -> float:
+        """Seconds since the epoch began, evaluation and checkpoint included."""
+        return time.perf_counter() - self.started
+
     def add(self, reading: Reading) -> None:
         """Add what a reading covers. The read waited for the device, so the time until now is the time it took."""
         self.images += reading.images
         self.loss += reading.loss * reading.images
         self.hits += reading.accuracy * reading.images
-        self.seconds = time.perf_counter() - self.started
+        self.seconds = self.elapsed()
 
 
 def log_point(parts: Parts, state: TrainState, totals: EpochTotals, reading: Reading) -> None:
     """Record the steps since the last point and start the meter anew."""
     totals.add(reading)
     parts.meter.reset()
-    state.updates = reading.updates
     values = {
         "train/loss": reading.loss,
         "train/accuracy": reading.accuracy,
@@ -60,16 +65,25 @@ def log_point(parts: Parts, state: TrainState, totals: EpochTotals, reading: Rea
     parts.progress.step(state.step, f"epoch {state.epoch + 1}  loss {reading.loss:.4f}  lr {reading.lr:.2e}  {rate:,.0f} images/s")
 
 
+def raise_on_collapse(parts: Parts, reading: Reading) -> None:
+    """Raise ``NonFiniteError`` when too many updates in a row were skipped."""
+    limit = parts.config.precision.scaler.max_consecutive_skips
+    if reading.consecutive_skips >= limit:
+        raise NonFiniteError(
+            f"{reading.consecutive_skips} updates in a row were skipped because of inf or NaN, from step {reading.first_bad_step} on "
+            f"(precision.scaler.max_consecutive_skips={limit}); nothing of it reached the weights. Resume from the last checkpoint "
+            "with a lower optim.lr or with train.clip_norm, or look for inf and NaN in the data"
+        )
+
+
 def log_epoch(parts: Parts, state: TrainState, totals: EpochTotals, evaluation: Evaluation | None) -> None:
     """Record the epoch's speed and evaluation, feed the schedule, note the best, print the epoch's line."""
     state.train_seconds += totals.seconds
     state.train_images += totals.images
-    steps = max(1, totals.images // parts.config.train.batch_size)
     values = {
         "perf/images_per_second": totals.images / totals.seconds,
-        "perf/step_ms": 1000 * totals.seconds / steps,
+        "perf/step_ms": 1000 * totals.seconds / totals.steps,
         "perf/data_wait": totals.waited / totals.seconds,
-        "perf/epoch_seconds": time.perf_counter() - totals.started,
     }
     if parts.rank.device.type == "cuda":
         values["perf/peak_memory_gib"] = torch.cuda.max_memory_allocated(parts.rank.device) / 2**30

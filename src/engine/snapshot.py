@@ -1,6 +1,7 @@
 """What a checkpoint holds: from Parts to plain tensors and types, and back."""
 
 import json
+import logging
 from dataclasses import asdict
 from typing import Any
 
@@ -9,7 +10,13 @@ import torch
 from src.checkpoint.save import write_checkpoint
 from src.config import runfile
 from src.engine.state import Parts, TrainState
+from src.errors import CheckpointError
 from src.runtime.seed import rng_state, set_rng_state
+
+log = logging.getLogger(__name__)
+
+SAME_STEPS = ("seed", "train.batch_size", "train.accumulate", "data.subset", "data.val_fraction", "data.split_seed")
+"""Config keys that decide which images an optimizer step sees."""
 
 
 def save(parts: Parts, state: TrainState) -> None:
@@ -52,16 +59,44 @@ def snapshot(parts: Parts, state: TrainState) -> dict[str, Any]:
 
 
 def restore(parts: Parts, payload: dict[str, Any]) -> TrainState:
-    """Put a checkpoint's content into freshly built parts; returns the state to go on from."""
+    """Put a checkpoint's content into freshly built parts; returns the state to go on from.
+
+    The optimizer's settings (weight decay, momentum, ...) are this run's, its state the checkpoint's. An epoch that was under way
+    goes on if its steps are the same images, and starts anew otherwise. Raises ``CheckpointError`` for other data or another head.
+    """
+    refuse_other_data(parts, payload)
     parts.model.load_state_dict(payload["model"])
+    settings = [{key: value for key, value in group.items() if key != "params"} for group in parts.optimizer.param_groups]
     parts.optimizer.load_state_dict(payload["optimizer"])
+    for group, own in zip(parts.optimizer.param_groups, settings, strict=True):
+        group.update(own)
     parts.schedule.load_state_dict(payload["schedule"])
     parts.precision.load_state_dict(payload["precision"])
     if len(payload["rng"]) == parts.rank.world_size:
         set_rng_state(payload["rng"][parts.rank.rank], parts.rank.device)
     state = TrainState(**payload["state"])
+    before, now = (runfile.flatten(config) for config in (payload["config"], parts.config))
+    changed = [key for key in SAME_STEPS if before.get(key) != now.get(key)]
+    if state.epoch_step and changed:
+        log.warning("resume: %s changed, so epoch %d starts anew", ", ".join(changed), state.epoch + 1)
+        state.epoch_step = 0
     parts.first_step = state.step
     return state
+
+
+def refuse_other_data(parts: Parts, payload: dict[str, Any]) -> None:
+    """Raise ``CheckpointError`` unless classes, head and images are those of the checkpoint."""
+    saved, data = payload["data"], parts.data
+    if payload["class_names"] != data.class_names:
+        raise CheckpointError(
+            f"the checkpoint's classes are {payload['class_names'][:10]}, this run's {data.class_names[:10]}; resume with the same data"
+        )
+    if saved["num_classes"] != parts.num_classes:
+        raise CheckpointError(
+            f"the checkpoint's head has {saved['num_classes']} outputs, model.num_classes={parts.num_classes} here; use the same"
+        )
+    if saved["digest"] != data.digest:
+        raise CheckpointError("the images are not those the checkpoint was trained on (their digest differs); resume with the same data")
 
 
 def to_cpu(value: Any) -> Any:

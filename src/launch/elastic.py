@@ -15,7 +15,7 @@ from src.errors import ExitCode, Stopped
 
 @dataclass(frozen=True)
 class GroupEnd:
-    """How a group of ranks ended: exit codes of the ranks that failed, negative for a signal, and the stop this process was told to make."""
+    """How a group of ranks ended: the exit codes of those that failed, negative for a signal, and the order to stop, if any."""
 
     exit_codes: dict[int, int]
     stopped: Stopped | None = None
@@ -31,7 +31,9 @@ def run_ranks(run_file: Path, *, job: str, num_processes: int, grace_seconds: in
     from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
     # The engine reports on a group's end in its own words; outcome files say it better.
-    logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)
+    for name in list(logging.root.manager.loggerDict):
+        if name.startswith("torch.distributed.elastic"):
+            logging.getLogger(name).setLevel(logging.CRITICAL)
     settings = LaunchConfig(
         min_nodes=1,
         max_nodes=1,
@@ -48,7 +50,7 @@ def run_ranks(run_file: Path, *, job: str, num_processes: int, grace_seconds: in
         settings.shutdown_timeout = grace_seconds
     with _signals_restored():
         try:
-            elastic_launch(settings, sys.executable)("-m", "src.worker", str(run_file), job)
+            elastic_launch(settings, sys.executable)("-m", "src.worker", str(run_file), job, str(os.getpid()))
         except ChildFailedError as error:
             return GroupEnd({rank: failure.exitcode for rank, failure in error.failures.items()})
         except SignalException as error:

@@ -13,7 +13,7 @@ from src.config.checks import num_processes
 from src.config.schema import Config, DDPConfig, EvaluateConfig
 from src.launch import elastic, outcome as outcomes, resume
 from src.launch.devices import visible_cuda_devices
-from src.launch.environment import environment_restored
+from src.launch.environment import environment_restored, set_library_variables
 from src.launch.files import write_json
 from src.launch.outcome import Outcome
 from src.launch.result import JobResult
@@ -37,6 +37,7 @@ def run_job(config: Config, *, run_dir: Path, overrides: list[str], notes: Seque
     handler = logs.add_file(run_dir / f"{job_name(config)}.log")
     tracking = RunTracking(config, run_dir=run_dir)
     with environment_restored(), StopSignals() as signals:
+        set_library_variables(deterministic=config.deterministic)
         try:
             config, resume_run_id = resume.settle(config, run_dir)
             runfile.save(config, run_dir / "run.yaml")
@@ -50,10 +51,11 @@ def run_job(config: Config, *, run_dir: Path, overrides: list[str], notes: Seque
         except BaseException as error:
             outcome = Outcome()
             outcome.blame(error)
-        signals.graceful = True  # the end is known: a first Ctrl-C must not keep it from being written down
+        signals.closing = True
         result = finish(config, outcome, run_dir=run_dir, tracking=tracking, seconds=time.monotonic() - started)
     logs.remove(handler)
-    return JobResult(outcome.status, int(outcome.exit_code), outcome.reason, result["objective"]["value"], run_dir)
+    objective = result["objective"]["value"]
+    return JobResult(outcome.status, int(outcome.exit_code), outcome.reason, objective, run_dir, stop=int(signals.requested))
 
 
 def job_name(config: Config) -> str:
@@ -63,7 +65,7 @@ def job_name(config: Config) -> str:
 
 def _import_torch(config: Config) -> None:
     # Before the tracker's thread imports mlflow: both tamper with Python's warning filters while they are imported.
-    import_module("torch.distributed.launcher.api" if isinstance(config.parallel, DDPConfig) else "src.worker")
+    import_module("torch.distributed.launcher.api" if isinstance(config.parallel, DDPConfig) else "src.work")
 
 
 def run_ranks(config: Config, *, run_dir: Path, tracking: RunTracking, signals: StopSignals) -> Outcome:
@@ -71,13 +73,12 @@ def run_ranks(config: Config, *, run_dir: Path, tracking: RunTracking, signals: 
     for stale in (run_dir / "ranks").glob("*/outcome.json"):
         stale.unlink()
     if not isinstance(config.parallel, DDPConfig):
-        from src import worker
+        from src import work
         from src.runtime import rank
 
-        signals.graceful = True
         tracking.wait()  # both import half of Python here; in a launched group the ranks do it meanwhile
         place = rank.Rank(device=rank.pick_device(config.device))
-        return worker.run_rank(config, run_dir=run_dir, rank=place, stop_requested=lambda: signals.requested)
+        return work.run_rank(config, run_dir=run_dir, rank=place, signals=signals)
     world_size = num_processes(config, visible_cuda_devices())
     end = elastic.run_ranks(
         run_dir / "run.yaml", job=job_name(config), num_processes=world_size, grace_seconds=config.parallel.grace_seconds

@@ -34,7 +34,7 @@ class Outcome:
             self.reason = str(error) or "interrupted"
         elif isinstance(error, HalfstepError):
             self.status, self.exit_code, self.reason = "FAILED", error.exit_code, str(error)
-        elif type(error).__name__ == "OutOfMemoryError":
+        elif isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError" or "DefaultCPUAllocator" in str(error):
             self.status, self.exit_code = "FAILED", ExitCode.OUT_OF_MEMORY
             self.reason = f"out of memory: {_first_line(error)}; lower train.batch_size, raise train.accumulate or use precision=amp"
         else:
@@ -64,8 +64,10 @@ def combine(run_dir: Path, world_size: int, *, exit_codes: dict[int, int], stopp
     main = outcomes[0] or Outcome()
     cause = Outcome(result=main.result)
     killed = [o for o in outcomes if o is not None and o.status == "KILLED"]
-    if stopped is not None and not killed and not all(o is not None and o.status == "FINISHED" for o in outcomes):
+    if stopped is not None and not all(o is not None and o.status == "FINISHED" for o in outcomes):
         cause.blame(stopped)
+        if killed:
+            cause.reason, cause.exit_code = killed[0].reason, killed[0].exit_code
         return cause
     lost = [rank for rank in range(world_size) if outcomes[rank] is None]
     failed: Sequence[Outcome] = sorted((o for o in outcomes if o is not None and o.status == "FAILED"), key=lambda outcome: outcome.time)

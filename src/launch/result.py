@@ -13,3 +13,5 @@ class JobResult:
     reason: str | None
     objective: float | None
     run_dir: Path
+    stop: int = 0
+    """The exit code a signal asked for at any time, also when the job had its result already; a sweep ends there."""

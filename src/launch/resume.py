@@ -2,6 +2,7 @@
 
 import json
 import logging
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from src.tracking import journal
 
 log = logging.getLogger(__name__)
 
-FATAL = ("model", "optim.name")
+FATAL = ("model", "optim.name", "optim.decay_all")
 """Config keys that must match: the weights or the optimizer's state would not fit."""
 
 
@@ -28,8 +29,9 @@ def settle(config: Config, run_dir: Path) -> tuple[Config, str | None]:
         return config, None
     if config.resume == "auto":
         path = find.newest_valid(run_dir / "checkpoints")
-        if path is None:
-            return replace(config, resume=None), None
+        if path is None:  # ended before its first checkpoint: the same run begins again
+            journal.truncate_after(run_dir / "metrics.jsonl", step=0)
+            return replace(config, resume=None), saved_run_id(run_dir)
     else:
         path = Path(config.resume)
     about = manifest.verify(path)
@@ -42,15 +44,33 @@ def settle(config: Config, run_dir: Path) -> tuple[Config, str | None]:
         log.warning("resume: %s was %s and is %s now", key, old, new)
     if path.is_relative_to(run_dir):  # steps after the checkpoint were computed once, and will be again
         journal.truncate_after(run_dir / "metrics.jsonl", step=about["step"])
+    else:
+        inherit_best(path.parent, run_dir)
     log.info("resuming from %s at step %d", path, about["step"])
     return replace(config, resume=str(path.absolute())), run_id(path, about)
 
 
 def run_id(path: Path, about: dict[str, Any]) -> str | None:
     """The MLflow run a checkpoint belongs to; a first checkpoint can be older than the run, which opens while ranks train."""
-    beside = path.parent.parent / "tracking.json"
-    tracking = about.get("tracking") or (json.loads(beside.read_text()) if beside.exists() else {})
-    return tracking.get("run_id")
+    tracking = about.get("tracking") or {}
+    return tracking.get("run_id") or saved_run_id(path.parent.parent)
+
+
+def saved_run_id(run_dir: Path) -> str | None:
+    """The MLflow run of a run directory."""
+    path = run_dir / "tracking.json"
+    return json.loads(path.read_text()).get("run_id") if path.exists() else None
+
+
+def inherit_best(old: Path, run_dir: Path) -> None:
+    """Carry the best checkpoint so far and its evaluation over into a new run directory, where they may stay the best."""
+    for source, target in (
+        (old / find.BEST, run_dir / "checkpoints" / find.BEST),
+        (old.parent / "evaluation.json", run_dir / "evaluation.json"),
+    ):
+        if source.is_file():
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(source, target)
 
 
 def differences(old: dict[str, Any], new: dict[str, Any]) -> dict[str, tuple[Any, Any]]:

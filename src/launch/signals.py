@@ -6,18 +6,25 @@ from typing import Any
 
 from src.errors import ExitCode, Stopped
 
-_EXIT_CODES = {signal.SIGINT: ExitCode.INTERRUPTED, signal.SIGTERM: ExitCode.TERMINATED, signal.SIGUSR1: ExitCode.TERMINATED}
+_EXIT_CODES = {
+    signal.SIGINT: ExitCode.INTERRUPTED,
+    signal.SIGTERM: ExitCode.TERMINATED,
+    signal.SIGUSR1: ExitCode.TERMINATED,
+    signal.SIGHUP: ExitCode.TERMINATED,
+}
 
 
 class StopSignals:
-    """While entered, SIGINT (Ctrl-C), SIGTERM and SIGUSR1 (SLURM's warning) set ``requested`` to an exit code.
+    """While entered, SIGINT (Ctrl-C), SIGTERM, SIGUSR1 (SLURM's warning) and SIGHUP set ``requested`` to an exit code.
 
-    The loop looks at it where all ranks can agree. With ``graceful`` off, or the second time, ``Stopped`` is raised on the spot.
+    With ``graceful`` off ``Stopped`` is raised on the spot. With it on the loop looks at ``requested`` where all ranks can agree,
+    and only a second signal raises. ``closing`` is for the end, when everything is decided and must be written down: none raises.
     """
 
     def __init__(self) -> None:
         self.requested = 0
         self.graceful = False
+        self.closing = False
         self._previous: dict[signal.Signals, Any] = {}
 
     def __enter__(self) -> "StopSignals":
@@ -32,5 +39,5 @@ class StopSignals:
     def _handle(self, number: int, frame: FrameType | None) -> None:
         second = bool(self.requested)
         self.requested = _EXIT_CODES[signal.Signals(number)]
-        if second or not self.graceful:
+        if not self.closing and (second or not self.graceful):
             raise Stopped(f"stopped at once by {signal.Signals(number).name}", exit_code=ExitCode(self.requested))

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from rich.text import Text
 from rich.tree import Tree
 
 
@@ -53,8 +54,10 @@ def ui_command(uri: str) -> str:
 def override(key: str, path: Path) -> str:
     """``key=path`` as it must be typed: quoted for Hydra's grammar and for the shell, where that is needed."""
     text = str(path)
-    if not re.fullmatch(r"[\w./@+-]+", text):
-        text = "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
+    if not re.fullmatch(r"[A-Za-z0-9_./@+-]+", text):
+        # In quotes only the quote itself, backslashes before one, and OmegaConf's ${ are special.
+        text = re.sub(r"(\\*)('|$)", lambda match: match[1] * 2 + ("\\'" if match[2] else ""), text.replace("${", "\\${"))
+        text = f"'{text}'"
     return shlex.quote(f"{key}={text}")
 
 
@@ -65,6 +68,6 @@ def _python() -> str:
 def _grow(branch: Tree, content: dict[str, Any]) -> None:
     for key, value in content.items():
         if isinstance(value, dict) and value:
-            _grow(branch.add(f"[bold]{key}[/bold]"), value)
+            _grow(branch.add(Text(str(key), style="bold")), value)
         else:
-            branch.add(f"{key}: [cyan]{'null' if value is None else value}[/cyan]")
+            branch.add(Text(f"{key}: ").append("null" if value is None else str(value), style="cyan"))

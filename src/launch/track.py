@@ -98,11 +98,16 @@ class RunTracking:
                 log.warning("%d metric points could not be sent; %s holds them", report.failed, self._run_dir / "metrics.jsonl")
         if self._tracker.ref is None:
             return ()
-        self._tracker.set_tags({f"effective.{key}": value for key, value in result.get("effective", {}).items()} | outcome_tags(result))
-        failed = self._tracker.log_artifacts(self._files())
-        if load_best is not None and status == "FINISHED":
-            self._tracker.log_model(*load_best())
-        self._tracker.finish(status)
+        failed: tuple[str, ...] = ()
+        try:
+            self._tracker.set_tags({f"effective.{key}": value for key, value in result.get("effective", {}).items()} | outcome_tags(result))
+            failed = self._tracker.log_artifacts(self._files())
+            if load_best is not None and status == "FINISHED":
+                self._tracker.log_model(*load_best())
+        except Exception:  # the run has ended; a plot or an upload must not keep its status from being set
+            log.exception("not everything could be recorded in MLflow")
+        finally:
+            self._tracker.finish(status)
         return failed
 
     def _files(self) -> dict[str, Path]:

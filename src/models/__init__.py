@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from torch import nn
 from torchvision import models as zoo
 
+from src.config.schema import SMALLEST_IMAGE
 from src.models.alexnet import alexnet
 from src.models.digits_cnn import DigitsCNN
 
@@ -38,9 +39,9 @@ def _resnet18(num_classes: int, channels: int) -> nn.Module:
 
 
 MODELS: dict[str, ModelSpec] = {
-    "digits_cnn": ModelSpec(_digits_cnn, channels=None, min_image_size=8, image_size=32),
-    "alexnet": ModelSpec(_alexnet, channels=3, min_image_size=63, image_size=227),
-    "resnet18": ModelSpec(_resnet18, channels=3, min_image_size=8, image_size=224),
+    "digits_cnn": ModelSpec(_digits_cnn, channels=None, min_image_size=SMALLEST_IMAGE["digits_cnn"], image_size=32),
+    "alexnet": ModelSpec(_alexnet, channels=3, min_image_size=SMALLEST_IMAGE["alexnet"], image_size=227),
+    "resnet18": ModelSpec(_resnet18, channels=3, min_image_size=SMALLEST_IMAGE["resnet18"], image_size=224),
 }
 
 

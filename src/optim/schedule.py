@@ -43,7 +43,9 @@ class Schedule:
         self._optimizer = optimizer
         self._fused = bool(optimizer.defaults.get("fused"))
         device = optimizer.param_groups[0]["params"][0].device
-        self._table = table(config, lr=optim.lr, total_updates=total_updates).to(torch.float32).to(device)
+        self._full = table(config, lr=optim.lr, total_updates=total_updates).to(torch.float32).to(device)
+        self._table = self._full.clone()
+        self._factor = 1.0
         self.updates = torch.zeros(1, dtype=torch.int64, device=device)
         self.lr = torch.full((), optim.lr, device=device)
         self._best: float | None = None
@@ -70,6 +72,10 @@ class Schedule:
         found_inf = getattr(optimizer, "found_inf", None)
         self.updates.add_(1 if found_inf is None else (found_inf == 0).to(torch.int64))
 
+    def count(self) -> int:
+        """Real updates so far; reads the host."""
+        return int(self.updates)
+
     def on_evaluation(self, value: float, mode: Mode) -> None:
         """Plateau only: lower the rest of the table after more than ``patience`` evaluations without improvement.
 
@@ -78,19 +84,25 @@ class Schedule:
         if not isinstance(self._config, PlateauConfig):
             return
         better = self._best is None or (value > self._best if mode == Mode.max else value < self._best)
+        better = better and math.isfinite(value)
         if better:
             self._best, self._bad_evaluations = value, 0
             return
         self._bad_evaluations += 1
         if self._bad_evaluations > self._config.patience:
             self._bad_evaluations = 0
-            self._table.mul_(self._config.factor).clamp_(min=self._config.min_lr)
+            self._lower(self._config.factor)
+
+    def _lower(self, factor: float) -> None:
+        self._factor *= factor
+        floor = self._config.min_lr if isinstance(self._config, PlateauConfig) else 0.0
+        self._table.copy_(torch.maximum(self._full * self._factor, self._full.clamp(max=floor)))
 
     def state_dict(self) -> dict[str, Any]:
-        """Counter, table and plateau memory as tensors and plain types."""
+        """Counter and plateau memory as tensors and plain types; the table follows from the config."""
         return {
             "updates": self.updates.cpu(),
-            "table": self._table.cpu(),
+            "factor": self._factor,
             "best": self._best,
             "bad_evaluations": self._bad_evaluations,
         }
@@ -98,8 +110,7 @@ class Schedule:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore after the optimizer's own state was loaded."""
         self.updates.copy_(state["updates"])
-        if isinstance(self._config, PlateauConfig):
-            self._table.copy_(state["table"][: self._table.numel()])
+        self._lower(state["factor"])
         self._best = state["best"]
         self._bad_evaluations = state["bad_evaluations"]
         self._bind()

@@ -35,14 +35,5 @@ class Parallel(Protocol):
     def sum_(self, tensor: Tensor) -> Tensor:
         """Sum over ranks, in place."""
 
-    def agree(self, flag: int) -> int:
-        """The largest ``flag`` of all ranks: a decision they all take. Reads the host."""
-
     def gather(self, value: T) -> list[T]:
         """Every rank's value, in rank order. Slow: for checkpoints and start-up."""
-
-    def from_main(self, value: T) -> T:
-        """Rank 0's value on every rank. Slow: for checkpoints and start-up."""
-
-    def barrier(self) -> None:
-        """Wait for all ranks."""

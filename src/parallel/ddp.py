@@ -92,24 +92,8 @@ class DDP:
         dist.all_reduce(tensor)
         return tensor
 
-    def agree(self, flag: int) -> int:
-        """The largest flag."""
-        tensor = torch.tensor(flag, device=self.rank.device)
-        dist.all_reduce(tensor, op=dist.ReduceOp.MAX)
-        return int(tensor)
-
     def gather(self, value: T) -> list[T]:
         """Every rank's value, pickled between our own ranks."""
         values: list[Any] = [None] * self.rank.world_size
         dist.all_gather_object(values, value)
         return values
-
-    def from_main(self, value: T) -> T:
-        """Rank 0's value, pickled between our own ranks."""
-        values: list[Any] = [value]
-        dist.broadcast_object_list(values, src=0, device=self.rank.device)
-        return values[0]  # type: ignore[no-any-return]
-
-    def barrier(self) -> None:
-        """Wait for all ranks."""
-        dist.barrier()

@@ -40,17 +40,6 @@ class Single:
         """The tensor itself."""
         return tensor
 
-    def agree(self, flag: int) -> int:
-        """This rank decides."""
-        return flag
-
     def gather(self, value: T) -> list[T]:
         """This rank's value."""
         return [value]
-
-    def from_main(self, value: T) -> T:
-        """This rank is the main one."""
-        return value
-
-    def barrier(self) -> None:
-        """Nobody to wait for."""

@@ -78,6 +78,7 @@ class Amp:
         return self._scaler.state_dict()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore the scaler; a state from a mode without one leaves the fresh scaler."""
+        """Restore scale and growth tracker; the settings stay this run's, and a state from a mode without a scaler changes nothing."""
         if self.scaled and state:
-            self._scaler.load_state_dict(state)
+            own = self._scaler.state_dict()
+            self._scaler.load_state_dict(own | {key: state[key] for key in ("scale", "_growth_tracker")})

@@ -6,7 +6,14 @@ from pathlib import Path
 from rich.console import Console
 from rich.text import Text
 
-console = Console(soft_wrap=True)
+
+class _Console(Console):
+    def on_broken_pipe(self) -> None:
+        # ``... | head`` has read enough: rich would end the run here; it goes on, and the log file has every line.
+        self.quiet = True
+
+
+console = _Console(soft_wrap=True)
 """The one console, shared by log lines and the progress bar so that they do not tear each other."""
 
 _STYLES = {logging.WARNING: "yellow", logging.ERROR: "red", logging.CRITICAL: "red"}

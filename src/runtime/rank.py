@@ -1,11 +1,7 @@
 """Who am I: rank, world size and device of this process. The only reader of torchrun's environment."""
 
-import ctypes
 import os
 import platform
-import resource
-import signal
-import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -55,7 +51,7 @@ def pick_device(device: str, *, local_rank: int = 0) -> torch.device:
 def use_threads(local_world_size: int) -> int:
     """Share the cores among this machine's ranks, unless OMP_NUM_THREADS says otherwise; returns the threads per rank."""
     wish = os.environ.get("OMP_NUM_THREADS", "").split(",")[0]
-    threads = int(wish) if wish.isdigit() and not _set_by_torchrun(wish) else num_cores() // local_world_size
+    threads = int(wish) if wish.isdigit() else num_cores() // local_world_size
     torch.set_num_threads(max(1, threads))
     return torch.get_num_threads()
 
@@ -63,22 +59,6 @@ def use_threads(local_world_size: int) -> int:
 def num_cores() -> int:
     """Cores this process may use, which a container can make fewer than the machine has."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def _set_by_torchrun(wish: str) -> bool:
-    # torchrun's command line sets OMP_NUM_THREADS=1 in its own process when nobody did. Its ranks can't tell that from a
-    # user's wish, but nobody asks for a single thread where cores would lie idle.
-    return wish == "1" and "TORCHELASTIC_RUN_ID" in os.environ
-
-
-def die_with_parent() -> None:
-    """Ask the kernel to kill this rank when its launcher dies, so that no orphan trains on (Linux only)."""
-    if sys.platform != "linux":
-        return
-    parent = os.getppid()
-    ctypes.CDLL(None, use_errno=True).prctl(1, signal.SIGKILL)  # 1 is PR_SET_PDEATHSIG
-    if os.getppid() != parent:  # it died before the request
-        os.kill(os.getpid(), signal.SIGKILL)
 
 
 def device_name(device: torch.device) -> str:
@@ -92,9 +72,3 @@ def device_name(device: torch.device) -> str:
     except OSError:  # not Linux
         pass
     return f"{model} ({num_cores()} cores)"
-
-
-def peak_memory_bytes() -> int:
-    """The largest resident memory of this process so far."""
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak if sys.platform == "darwin" else peak * 1024

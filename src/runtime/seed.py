@@ -20,13 +20,12 @@ def seed_rank(seed: int, *, rank: int) -> None:
     torch.manual_seed(mixed)
 
 
-def use_deterministic_kernels() -> None:
-    """Ask torch for deterministic kernels; operations without one raise.
+def use_deterministic_kernels(wanted: bool) -> None:
+    """Ask torch for deterministic kernels, or for the fast ones; operations without a deterministic kernel then raise.
 
-    cuBLAS needs ``CUBLAS_WORKSPACE_CONFIG``, which the launcher hands to its ranks.
+    cuBLAS also needs ``CUBLAS_WORKSPACE_CONFIG``, which the launcher sets.
     """
-    torch.use_deterministic_algorithms(True)
-    torch.backends.cudnn.benchmark = False
+    torch.use_deterministic_algorithms(wanted)
 
 
 def rng_state(device: torch.device) -> dict[str, Any]:

@@ -15,7 +15,8 @@ from omegaconf import DictConfig
 
 from src.config.schema import Config
 from src.config.store import CONF_DIR, VERSION_BASE, register
-from src.errors import ExitCode, HalfstepError
+from src.errors import ConfigError, ExitCode, HalfstepError
+from src.launch.devices import refuse_torchrun
 from src.launch.result import JobResult
 from src.sweep.directory import Claim, claim_given, claim_new, slug
 from src.sweep.inherit import Difference
@@ -60,6 +61,7 @@ def run_app(task: Task, *, config_name: str, kind: type[Config] = Config, inheri
         args = read_args(argv)
         if args.help or args.hydra_help or args.info or args.shell_completion or args.experimental_rerun:
             return _call_hydra(lambda node: None, app, argv)
+        refuse_torchrun()
         plan = preflight(argv, app)
         if args.cfg:
             return _call_hydra(lambda node: None, app, [*plan.overrides, *_flags(args)])
@@ -81,6 +83,8 @@ def claim_directory(plan: Plan) -> Claim:
     """
     directory = plan.directory
     if directory.generated:
+        if any(job.config.resume == "auto" for job in plan.jobs):
+            raise ConfigError(f"resume=auto continues the run in {directory.key}, which is not set; add {directory.key}=DIR")
         suffix = "" if plan.multirun else f"-{slug(str(plan.jobs[0].config.name))}"
         return claim_new(directory.pattern.with_name(directory.pattern.name + suffix))
     resuming = all(job.config.resume == "auto" for job in plan.jobs)
@@ -93,7 +97,7 @@ def _run(task: Task, app: App, plan: Plan, claim: Claim) -> int:
     def job(node: DictConfig) -> float:
         overrides, result = _do(task, app, plan, node)
         finished.append((overrides, result))
-        if plan.multirun and result.exit_code in STOPS:
+        if plan.multirun and (result.stop or result.exit_code in STOPS):
             raise _SweepStopped
         return math.nan if result.exit_code or result.objective is None else result.objective
 
@@ -101,7 +105,7 @@ def _run(task: Task, app: App, plan: Plan, claim: Claim) -> int:
     try:
         code = _call_hydra(job, app, argv)
     except _SweepStopped:
-        code = finished[-1][1].exit_code
+        code = finished[-1][1].stop or finished[-1][1].exit_code
     except KeyboardInterrupt:  # between two jobs
         code = ExitCode.INTERRUPTED
     if plan.multirun:

@@ -11,8 +11,9 @@ from src.config.checks import check
 from src.config.resolve import absolute_paths, with_defaults
 from src.config.runfile import flatten, plain, to_config
 from src.config.schema import OPTIONS, Config
+from src.errors import ConfigError
 from src.launch.devices import visible_cuda_devices
-from src.launch.locate import locate
+from src.launch.locate import locate, store_uri
 from src.sweep import inherit
 from src.sweep.overrides import EXPERIMENT, is_choice, is_hydra, value_keys
 
@@ -45,6 +46,7 @@ def build(node: DictConfig, overrides: Sequence[Override], app: App, *, base: Pa
     data, differences = plain(node), []
     if app.inherits:
         path, saved = inherit.saved_config(data["checkpoint"], base=base, uri=data["tracking"]["uri"])
+        _refuse_model(overrides)
         chosen = [o.key_or_group for o in overrides if is_choice(o)]
         keys = [key for o in overrides if not is_choice(o) and not is_hydra(o) for key in value_keys(o)]
         data = inherit.merge(saved, data | {"checkpoint": str(path)}, groups=chosen, keys=keys)
@@ -54,4 +56,12 @@ def build(node: DictConfig, overrides: Sequence[Override], app: App, *, base: Pa
         # A missing checkpoint is found out now, not in a run directory of its own.
         config = replace(config, resume=str(locate(config.resume, best=False, uri=config.tracking.uri)))
     check(config, cuda_devices=visible_cuda_devices())
+    if config.tracking.name == "mlflow":
+        store_uri(config.tracking.uri)  # refuses an address that no store has
     return Request(config, [str(o.input_line) for o in overrides if not is_hydra(o)], differences)
+
+
+def _refuse_model(overrides: Sequence[Override]) -> None:
+    for override in overrides:
+        if override.key_or_group.partition(".")[0] == "model":
+            raise ConfigError(f"{override.input_line}: the network is the checkpoint's and can't be changed; leave it out")

@@ -98,8 +98,9 @@ def test_a_killed_rank_ends_the_group_and_is_named(shell):
 @pytest.mark.parametrize("parallel", ["single", "ddp"])
 def test_resume_goes_on_as_if_nothing_had_happened(shell, parallel):
     """E01, E08, E10, E12, F05, D07: float16 with its scaler; weights, scale, rates and order equal the uninterrupted run's."""
-    common = (*TINY, "train.epochs=3", "precision=amp", "precision.dtype=float16", "precision.scaler.growth_interval=2",
-              "precision.scaler.init_scale=16", "schedule=constant", "schedule.warmup_steps=9", f"parallel={parallel}", "tracking.log_model=false")  # fmt: skip
+    scaler = ("precision.dtype=float16", "precision.scaler.growth_interval=2", "precision.scaler.init_scale=16")
+    schedule = ("schedule=constant", "schedule.warmup_steps=9")
+    common = (*TINY, "train.epochs=3", *scaler, *schedule, f"parallel={parallel}", "tracking.log_model=false")
     whole = shell.run("src.train", *common, "tracking=none", name=f"{parallel}-whole").ok()
     part = shell.run("src.train", *common, "train.max_steps=6", name=f"{parallel}-part").ok()
     assert part.result["steps"] == 6  # in the middle of the second epoch

@@ -36,7 +36,7 @@ def test_the_defaults_pass_everywhere(cuda_devices: int | None) -> None:
         ({"optim": {"lr": 0}}, "optim.lr=0.0 must be above 0"),
         ({"optim": {"lr": float("nan")}}, "optim.lr=nan must be finite and above 0"),
         ({"optim": {"lr": float("inf")}}, "optim.lr=inf must be finite and above 0"),
-        ({"train": {"epochs": -1}}, "train.epochs=-1 must be at least 1"),
+        ({"train": {"epochs": -1}}, "train.epochs=-1 must be at least 1 and at most 1000000"),
         ({"train": {"batch_size": 0}}, "train.batch_size=0 must be at least 1"),
         ({"train": {"accumulate": 0}}, "train.accumulate=0 must be at least 1"),
         ({"train": {"max_steps": 0}}, "train.max_steps=0 must be at least 1"),

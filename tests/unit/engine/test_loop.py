@@ -167,11 +167,23 @@ def test_bad_steps_between_log_points_are_found_at_the_next(make_parts, nan_loss
     assert state.step == 4
 
 
+def test_the_first_step_after_a_resume_is_counted_if_it_is_bad(make_parts, nan_losses):
+    """The count of real updates goes on from the checkpoint's."""
+    part = make_parts(run="part", train={"max_steps": 6})
+    fit(part)
+    resumed = make_parts(precision={"name": "fp32", "scaler": {"max_consecutive_skips": 2}})
+    state = snapshot.restore(resumed, newest(part))
+    nan_losses(lambda call: True)
+    with pytest.raises(NonFiniteError, match=r"^2 updates in a row .*from step 7 on"):
+        loop.fit(resumed, state)
+    assert (state.step, state.updates) == (8, 6)
+
+
 @pytest.mark.parametrize("code", [ExitCode.INTERRUPTED, ExitCode.TERMINATED])
 @pytest.mark.parametrize("step", [1, 5, 7])
 def test_a_signal_ends_with_a_checkpoint_of_that_very_step(make_parts, code, step):
     """D08: also far from a log point and at an epoch's end."""
-    parts = stop_after(make_parts, step, code, train={"log_every": 1000})
+    parts = stop_after(make_parts, step, code, train={"log_every": 1000}, save={"every_epochs": 9})
     state = TrainState()
     with pytest.raises(Stopped, match=f"after step {step};") as error:
         loop.fit(parts, state)
@@ -257,7 +269,8 @@ def test_evaluations_come_every_so_many_epochs_and_at_the_end(make_parts, every,
 
 @pytest.mark.parametrize(("every", "keep", "expected"), [(1, 9, [5, 10, 15, 20, 25]), (2, 9, [10, 20, 25]), (9, 1, [25]), (1, 2, [20, 25])])
 def test_checkpoints_come_every_so_many_epochs_and_at_the_end(make_parts, every, keep, expected):
-    parts = make_parts(train={"epochs": 5}, save={"every_epochs": every, "keep": keep})
+    # No evaluation before the end: a best one would be saved whenever it comes.
+    parts = make_parts(train={"epochs": 5, "eval_every": 9}, save={"every_epochs": every, "keep": keep})
     fit(parts)
     assert saved_steps(parts) == expected
 

@@ -19,6 +19,7 @@ from src.errors import (
 from src.launch.outcome import Outcome, combine, read
 
 STOP = Stopped("stopped by SIGTERM", exit_code=ExitCode.TERMINATED)
+SAVED = Stopped("stopped after step 9; the checkpoint holds this step", exit_code=ExitCode.TERMINATED)
 
 
 def raised(error):
@@ -95,14 +96,15 @@ def write(tmp_path, rank, end, *, time=0.0):
     """A rank's file: ``end`` is "done", "stopped", or an error."""
     outcome = Outcome(rank=rank, result={"steps": 10 + rank})
     if end != "done":
-        outcome.blame(raised(STOP if end == "stopped" else end))
+        outcome.blame(raised(SAVED if end == "stopped" else end))
     outcome.time = time
     outcome.write(tmp_path)
 
 
 CASES = {
     "all finished": ({0: "done", 1: "done"}, {}, None, "FINISHED", 0, None),
-    "all stopped": ({0: "stopped", 1: "stopped"}, {}, None, "KILLED", 143, "stopped by SIGTERM"),
+    "all stopped": ({0: "stopped", 1: "stopped"}, {}, None, "KILLED", 143, "after step 9"),
+    "stopped, but one failed": ({0: "stopped", 1: DataError("bad image")}, {}, None, "FAILED", 3, "bad image"),
     "one failed": ({0: "done", 1: DataError("bad image")}, {1: 3}, None, "FAILED", 3, "bad image"),
     "one failed, the engine ended the other": ({1: DataError("bad image")}, {0: -15, 1: 3}, None, "FAILED", 3, "bad image"),
     "killed, no file": ({0: "done"}, {1: -9}, None, "FAILED", 6, "rank 1 was killed by signal 9"),
@@ -111,10 +113,10 @@ CASES = {
     "left without a word": ({0: "done"}, {1: 1}, None, "FAILED", 6, "rank 1 ended with exit code 1"),
     "gone without a code": ({0: "done"}, {}, None, "FAILED", 6, "rank 1 ended with exit code None"),
     "nobody wrote, one was killed": ({}, {0: -15, 1: -9}, None, "FAILED", 6, "rank 1 was killed by signal 9"),
-    "told to stop and stopped": ({0: "stopped", 1: "stopped"}, {}, STOP, "KILLED", 143, "stopped by SIGTERM"),
+    "told to stop and stopped": ({0: "stopped", 1: "stopped"}, {}, STOP, "KILLED", 143, "after step 9"),
     "told to stop, too late": ({0: "done", 1: "done"}, {}, STOP, "FINISHED", 0, None),
     "told to stop, before they began": ({}, {}, STOP, "KILLED", 143, "stopped by SIGTERM"),
-    "told to stop, one was not in time": ({0: "stopped"}, {}, STOP, "KILLED", 143, "stopped by SIGTERM"),
+    "told to stop, one was not in time": ({0: "stopped"}, {}, STOP, "KILLED", 143, "after step 9"),
     "told to stop, a peer's end broke one": ({0: RuntimeError("peer")}, {}, STOP, "KILLED", 143, "stopped by SIGTERM"),
     "told to stop, one had finished": ({0: "done"}, {}, STOP, "KILLED", 143, "stopped by SIGTERM"),
 }

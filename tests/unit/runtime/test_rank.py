@@ -1,7 +1,6 @@
 """Who a process is, from torchrun's variables."""
 
 import os
-import resource
 
 import pytest
 import torch
@@ -64,7 +63,7 @@ def test_the_device_behind_the_word(monkeypatch, word, available, expected):
         ("3", False, 1, 3),
         ("3,1", False, 1, 3),
         ("1", False, 1, 1),
-        ("1", True, 2, 6),  # torchrun's own default, nobody's wish
+        ("1", True, 2, 1),
         ("4", True, 2, 4),
         ("", False, 2, 6),
         ("many", False, 2, 6),
@@ -84,17 +83,6 @@ def test_cores_are_those_this_process_may_use(monkeypatch):
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 5, 9}, raising=False)
     assert ranks.num_cores() == 3
     assert ranks.device_name(torch.device("cpu")).endswith("(3 cores)")
-
-
-def test_peak_memory_is_in_bytes(monkeypatch):
-    class Usage:
-        ru_maxrss = 1000
-
-    monkeypatch.setattr(resource, "getrusage", lambda who: Usage)
-    monkeypatch.setattr(ranks.sys, "platform", "linux")
-    assert ranks.peak_memory_bytes() == 1000 * 1024
-    monkeypatch.setattr(ranks.sys, "platform", "darwin")
-    assert ranks.peak_memory_bytes() == 1000
 
 
 def test_a_rank_can_not_be_changed():

@@ -82,10 +82,12 @@ def test_rank_one_of_a_seed_is_not_rank_zero_of_the_next():
 
 def test_deterministic_kernels_are_torchs():
     try:
-        seed.use_deterministic_kernels()
+        seed.use_deterministic_kernels(True)
         assert torch.are_deterministic_algorithms_enabled()
         assert not torch.is_deterministic_algorithms_warn_only_enabled()
         with pytest.raises(RuntimeError, match="does not have a deterministic implementation"):
             torch.zeros(4).put_(torch.tensor([0, 0]), torch.ones(2))
+        seed.use_deterministic_kernels(False)
+        assert not torch.are_deterministic_algorithms_enabled()
     finally:
         torch.use_deterministic_algorithms(False)

@@ -142,7 +142,7 @@ def experiments(tmp_path: Path) -> list[str]:
         (["experiment=e1", "train.epochs=16"], ("resnet18", "sgd", 0.5, 16)),
         (["experiment=e1", "model=digits_cnn", "optim.lr=.2"], ("digits_cnn", "sgd", 0.2, 99)),
         (["experiment=e1", "optim=adamw"], ("resnet18", "adamw", 0.5, 99)),
-        (["experiment=null"], ("digits_cnn", "adamw", 0.001, 20)),
+        (["experiment=null"], ("digits_cnn", "adamw", 0.002, 20)),
     ],
 )
 def test_group_defaults_then_experiment_then_command_line(experiments: list[str], argv: list[str], expected: tuple[Any, ...]) -> None:
