@@ -64,7 +64,7 @@ class Shell:
         return subprocess.Popen(
             [sys.executable, "-m", module, *args],
             cwd=self.directory,
-            env=self.env | env,
+            env={name: value for name, value in (self.env | env).items() if value},  # empty: not set at all
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,

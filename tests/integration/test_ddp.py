@@ -1,4 +1,4 @@
-"""Two gloo ranks: one run, and the same numbers as one process."""
+"""Two gloo ranks: one run, and the same numbers as one process; started from a directory that is not the project's (B07)."""
 
 import os
 

@@ -101,12 +101,27 @@ def test_the_logged_model_gives_the_checkpoints_logits(job, shell):
 @pytest.mark.parametrize("parallel", [("parallel=single",), ("parallel=ddp", "parallel.num_processes=2")])
 def test_evaluate_gives_the_runs_metric_exactly(job, shell, parallel):
     """F01, C19: the saved config and data, any number of ranks."""
-    evaluated = shell.run("src.evaluate", f"checkpoint='{job.run_dir}'", "tracking=none", *parallel, name=f"evaluate-{parallel[0]}").ok()
+    evaluated = shell.run(
+        "src.evaluate", f"checkpoint='{job.run_dir}'", "tracking=none", *parallel, name=f"evaluate-{parallel[0].split('=')[1]}"
+    ).ok()
     best = json.loads((job.run_dir / "evaluation.json").read_text())
     again = json.loads((evaluated.run_dir / "evaluation.json").read_text())
     assert again == best
     assert evaluated.result["metrics"]["val/accuracy"] == job.result["objective"]["value"]
     assert again["count"] == 360
+
+
+def test_evaluate_takes_a_run_id_and_is_a_run_of_its_own(job, shell):
+    evaluated = shell.run(
+        "src.evaluate", f"checkpoint={job.result['tracking']['run_id']}", "split=train", "precision=fp32", name="by-id"
+    ).ok()
+    assert evaluated.result["metrics"].keys() == {"train/loss", "train/accuracy", "train/top5"}
+    assert evaluated.result["objective"]["value"] > 0.98
+    assert "precision.name: amp in the checkpoint, fp32 here" in evaluated.out
+    run = shell.client().get_run(evaluated.result["tracking"]["run_id"])
+    assert run.data.metrics["train/accuracy"] == evaluated.result["metrics"]["train/accuracy"]
+    refused = shell.run("src.evaluate", f"checkpoint={job.run_dir.name}", "model=resnet18", name="refused")
+    assert refused.code == 2
 
 
 def test_checkpoints_load_without_this_project(job):

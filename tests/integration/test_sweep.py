@@ -1,8 +1,10 @@
 """Sweeps: one group of ranks, one directory and one MLflow run a job, whatever happens to the others."""
 
 import json
+import signal
 import subprocess
 import sys
+import time
 
 import pytest
 import yaml
@@ -70,3 +72,20 @@ sys.exit(code)
     command = [sys.executable, "-c", script, "-m", *arguments, "hydra.sweep.dir=env"]
     done = subprocess.run(command, cwd=shell.directory, env=shell.env, capture_output=True, text=True, timeout=240, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_ctrl_c_ends_the_sweep(shell):
+    """FAULTS row 28: the job under way ends with a checkpoint, no further job starts, exit 130."""
+    where = shell.directory / "interrupted"
+    arguments = ["-m", *TINY, "train.epochs=5000", "train.log_every=4", "seed=1,2,3", "tracking=none", "hydra.sweep.dir=interrupted"]
+    process = shell.start("src.train", *arguments)
+    deadline = time.monotonic() + 90
+    while not list(where.glob("0/checkpoints/step-*.pt")) and process.poll() is None:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 130, out + err
+    assert json.loads((where / "0" / "result.json").read_text())["status"] == "KILLED"
+    assert not (where / "1").exists()
+    assert "Traceback" not in out + err
