@@ -11,7 +11,8 @@ _CLEAR = Path("/proc/self/clear_refs")
 def reset_peak(device: torch.device) -> None:
     """Forget the peak so far."""
     if device.type == "cuda":
-        torch.cuda.reset_peak_memory_stats(device)
+        if torch.cuda.is_initialized():  # else there is no peak yet, and asking raises
+            torch.cuda.reset_peak_memory_stats(device)
     elif _CLEAR.exists():
         _CLEAR.write_text("5")  # resets the peak resident set size (proc(5))
 
