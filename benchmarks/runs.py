@@ -26,7 +26,7 @@ ALEXNET = "data=image_folder data.root={cifar} model=alexnet optim.lr=1e-4 sched
 SUITES = {
     "digits": ["", "parallel=ddp", "precision=fp32", "precision=fp32 parallel=ddp"],
     "cifar-subset": [
-        f"{CIFAR} data.subset=2000 train.epochs=2 {mode}"
+        f"{CIFAR} data.subset=384 train.epochs=1 {mode}"
         for mode in ("precision=fp32", "precision=amp", "precision=fp32 parallel=ddp", "precision=amp parallel=ddp")
     ],
     "cifar-full": [
