@@ -1,5 +1,6 @@
 """Automatic mixed precision: autocast, and a GradScaler where float16 needs one."""
 
+import logging
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -12,6 +13,8 @@ from src.config.schema import ScalerConfig
 from src.errors import ConfigError
 from src.precision.base import clip, gated_step, gradient_norm
 
+log = logging.getLogger(__name__)
+
 
 class Amp:
     """float32 weights, matmuls and convolutions in half precision (Micikevicius et al., 2018)."""
@@ -21,6 +24,8 @@ class Amp:
     def __init__(self, device: torch.device, *, dtype: torch.dtype, scaler: ScalerConfig) -> None:
         self._device = device
         self.dtype = dtype
+        if device.type == "cpu" and dtype == torch.bfloat16 and not torch.ops.mkldnn._is_mkldnn_bf16_supported():
+            log.warning("this CPU has no fast bfloat16 kernels: precision=amp computes correctly here, but precision=fp32 is faster")
         self.scaled = dtype == torch.float16 if scaler.enabled == "auto" else bool(scaler.enabled)
         self._scaler = GradScaler(
             device.type,
