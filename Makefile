@@ -14,7 +14,7 @@ train: $(VENV)/.core  ## set up .venv and run the default main job (ARGS="..." f
 	$(BIN)/python -m src.train $(ARGS)
 
 ui: $(VENV)/.core  ## MLflow UI on this project's runs, at http://127.0.0.1:5000
-	$(BIN)/python -m mlflow ui --host 127.0.0.1 --backend-store-uri "sqlite:///$(CURDIR)/mlflow.db"
+	$(BIN)/python -m mlflow ui --host 127.0.0.1 --workers 1 --backend-store-uri "sqlite:///$(CURDIR)/mlflow.db"
 
 test: $(VENV)/.dev  ## unit and integration tests
 	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not slow and not gpu"
