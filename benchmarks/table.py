@@ -15,7 +15,7 @@ def main() -> None:
         versions = record["versions"]
         out = [f"{record['suite']}: {record['device']}, torch {versions['torch']}, {record['date']}", ""]
         out += [
-            "| `python -m src.train ...` | computed in | val/accuracy | images/s | seconds, all in | memory GiB | runs |",
+            "| `python -m src.train ...` | computed in | val/accuracy | images/s | seconds | memory GiB | runs |",
             "|---|---|---|---|---|---|---|",
         ]
         out += [row(command, runs) for command, runs in record["runs"].items()]
