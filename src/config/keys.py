@@ -79,7 +79,7 @@ def unknown_key(key: str, options: Mapping[str, Leaf], names: Mapping[str, str])
     if (leaf := _enclosing(key, options)) is not None:
         return f"{key} is not an option: {leaf} is a single value; write {leaf}=VALUE"
     choosable = [path for path in options if path.removesuffix(".name") not in OPTIONS]
-    if (near := nearest(key, choosable)) is not None:
+    if (near := nearest(key, [*choosable, *OPTIONS])) is not None:
         return f"{key} is not an option; did you mean {near}?"
     siblings = [path for path in choosable if path.rpartition(".")[0] == key.rpartition(".")[0] != ""]
     return f"{key} is not an option; use one of {', '.join(siblings)}" if siblings else f"{key} is not an option; --cfg job lists them all"

@@ -261,3 +261,10 @@ def test_nothing_heavy_is_imported() -> None:
     root = Path(__file__).resolve().parents[3]
     out = subprocess.run([sys.executable, "-c", code], cwd=root, capture_output=True, text=True, check=True)
     assert out.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize(("typed", "meant"), [("precison=fp32", "precision"), ("paralell=ddp", "parallel"), ("optimm=sgd", "optim")])
+def test_a_mistyped_group_is_named(typed: str, meant: str) -> None:
+    """C08"""
+    with pytest.raises(ConfigError, match=f"is not an option; did you mean {meant}\\?"):
+        plan(typed)
