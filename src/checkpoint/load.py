@@ -1,6 +1,5 @@
 """Reading checkpoints: verified, and never a pickle that could run code."""
 
-import pickle
 from pathlib import Path
 from typing import Any, cast
 
@@ -16,8 +15,16 @@ def load(path: Path) -> dict[str, Any]:
     Raises ``CheckpointError`` for a file that is missing, damaged, foreign or not plain.
     """
     manifest.verify(path)
+    return cast(dict[str, Any], load_plain(path, fix="only checkpoints of this program are read"))
+
+
+def load_plain(path: Path, *, fix: str) -> Any:
+    """What ``torch.save`` wrote, tensors on the CPU and plain types.
+
+    Raises ``CheckpointError``, which ends with ``fix``, for anything else.
+    """
     try:
-        return cast(dict[str, Any], torch.load(path, map_location="cpu", weights_only=True))
-    except (pickle.UnpicklingError, RuntimeError, EOFError, KeyError) as error:
-        reason = str(error).splitlines()[0]
-        raise CheckpointError(f"{path} can't be loaded safely ({reason}); only checkpoints of this program are read") from None
+        return torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:  # foreign bytes make torch raise about anything: UnpicklingError, EOFError, struct.error, UnicodeError, ...
+        reason = str(error).partition("\n")[0].strip() or type(error).__name__
+        raise CheckpointError(f"{path} ({path.stat().st_size} bytes) can't be loaded safely ({reason}); {fix}") from None

@@ -67,7 +67,7 @@ def read(path: Path) -> dict[str, Any]:
         manifest = json.loads(tail[start + 22 :]) if start >= 0 else None
     except ValueError:
         manifest = None
-    if not isinstance(manifest, dict) or "sha256" not in manifest:
+    if not isinstance(manifest, dict) or not {"sha256", "format", "size"} <= manifest.keys() or not isinstance(manifest["size"], int):
         raise CheckpointError(f"{path} ({length} bytes) is corrupt or not a checkpoint of this program; give another checkpoint file")
     if manifest["format"] != FORMAT:
         raise CheckpointError(f"{path} has checkpoint format {manifest['format']}, this version reads {FORMAT}")

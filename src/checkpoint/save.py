@@ -9,6 +9,7 @@ import torch
 
 from src.checkpoint import manifest
 from src.checkpoint.find import BEST, step_files
+from src.errors import CheckpointError
 
 TEMPORARY = ".tmp"
 
@@ -38,6 +39,21 @@ def write_checkpoint(directory: Path, payload: dict[str, Any], *, about: dict[st
     for old in step_files(directory)[keep:]:
         old.unlink(missing_ok=True)
     return path
+
+
+def refuse_full_disk(directory: Path, *, size: int, keep: int) -> None:
+    """Raise ``CheckpointError`` if the disk can't take what a run will keep there: checkpoints of about ``size`` bytes each.
+
+    That is the ``keep`` newest, the best, and one being written, less what already lies in ``directory``.
+    """
+    existing = sum(path.stat().st_size for path in directory.glob("*.pt"))
+    needed = (keep + 2) * size - existing
+    free = shutil.disk_usage(directory if directory.exists() else directory.parent).free
+    if free < needed:
+        raise CheckpointError(
+            f"the disk of {directory} has {free / 2**20:,.0f} MiB left, and {keep + 2} checkpoints of {size / 2**20:,.0f} MiB can lie "
+            f"there at once (save.keep={keep}, the best, one being written); free some space, lower save.keep or set hydra.run.dir"
+        )
 
 
 def remove_leftovers(directory: Path) -> None:

@@ -3,6 +3,7 @@
 import os
 import zipfile
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -123,3 +124,15 @@ def test_a_hostile_pickle_runs_no_code(tmp_path):
     with pytest.raises(CheckpointError, match="can't be loaded safely"):
         load.load(path)
     assert not (tmp_path / "owned").exists()
+
+
+@pytest.mark.parametrize(("free", "existing", "fits"), [(400, 0, True), (399, 0, False), (300, 100, True), (299, 100, False)])
+def test_a_disk_that_is_too_small_is_found_before_training(tmp_path, monkeypatch, free, existing, fits):
+    """H07: two kept, the best and one being written, of 100 bytes each."""
+    (tmp_path / "step-00000001.pt").write_bytes(bytes(existing))
+    monkeypatch.setattr(save.shutil, "disk_usage", lambda path: SimpleNamespace(free=free))
+    if fits:
+        save.refuse_full_disk(tmp_path, size=100, keep=2)
+        return
+    with pytest.raises(CheckpointError, match="free some space, lower save.keep or set hydra.run.dir"):
+        save.refuse_full_disk(tmp_path, size=100, keep=2)
