@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -41,12 +41,21 @@ class InputFormat:
     std: list[float]
 
 
+@dataclass(frozen=True)
+class Mixed:
+    """What was blended into a batch: the other images' ``labels`` int64 [B] and their ``share`` float32 [B] of each image."""
+
+    labels: Tensor
+    share: Tensor
+
+
 @dataclass
 class Batch:
     """One micro-batch of one rank.
 
     ``images`` float32 [B, C, H, W] normalised, ``labels`` int64 [B], ``index`` int64 [B] (positions in the split), all on
     the device. ``window`` is the number of micro-batches in this accumulation window; ``last`` marks its last one.
+    ``labels`` are the images' own; ``mixed`` is None unless mixup or cutmix blended other images in.
     """
 
     images: Tensor
@@ -54,6 +63,7 @@ class Batch:
     index: Tensor
     window: int
     last: bool
+    mixed: Mixed | None = None
 
 
 class TrainFeed(Protocol):
@@ -74,6 +84,8 @@ class EvalFeed(Protocol):
 
     size: int
     """Images of the split over all ranks."""
+    broken_images: int
+    """Images that ``data.skip_broken`` left out of what was read for this feed."""
 
     def batches(self) -> Iterator[Batch]:
         """This rank's batches in a fixed order, unaugmented."""
@@ -87,6 +99,8 @@ class Data:
     ``digest`` is a SHA-256 over what the data is; ``effective`` holds what was chosen for every ``auto``.
     """
 
+    name: str
+    origin: str
     train: TrainFeed
     val: EvalFeed
     class_names: list[str]
@@ -99,3 +113,15 @@ class Data:
     val_size: int
     val_source: str
     effective: dict[str, str | int | float | bool]
+
+    def describe(self) -> dict[str, Any]:
+        """What the data is, in plain types for a record of the run."""
+        return {
+            "name": self.name,
+            "source": self.origin,
+            "classes": list(self.class_names),
+            "train_size": self.train_size,
+            "val_size": self.val_size,
+            "val_source": self.val_source,
+            "digest": self.digest,
+        }

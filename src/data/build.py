@@ -9,6 +9,7 @@ from torch import Tensor
 from src.config.schema import DataConfig, Loader, Split
 from src.data.augment import send
 from src.data.base import Data, EvalFeed, InputFormat, InputNeeds, Placement
+from src.data.broken import readable
 from src.data.choose import data_digest, evaluation_images, training_images, validation_source
 from src.data.decoder import decode_all, resolve_workers
 from src.data.feed import OrderedFeed, ShuffledFeed, Stock, Store
@@ -29,21 +30,23 @@ def build_data(config: DataConfig, *, batch_size: int, accumulate: int, seed: in
 
     Raises DataError for images, labels or splits that are missing or broken, ConfigError for options that don't fit them.
     """
-    source = load_source(config)
+    source, broken = readable(load_source(config), config, splits=[Split.train, Split.val], placement=placement)
     train, val = training_images(source, config)
     plan = Plan(len(train.labels), batch_size=batch_size, accumulate=accumulate, world_size=placement.world_size)
     image_size = _image_size(config, train, needs)
     channels = _channels(train, needs)
     reading = _reading(config, [train, val], image_size=image_size, placement=placement)
-    train_store = _store(train, image_size=image_size, reading=reading, placement=placement)
+    train_store, val_store = (_store(images, image_size=image_size, reading=reading, placement=placement) for images in (train, val))
     mean, std = _mean_and_std(config, train, train_store, channels=channels, image_size=image_size)
     preprocess = Preprocess(InputFormat(channels, image_size, mean, std), placement=placement)
-    train_stock = Stock(train_store, send(train.labels, placement.device), preprocess)
-    val_store = _store(val, image_size=image_size, reading=reading, placement=placement)
-    val_stock = Stock(val_store, send(val.labels, placement.device), preprocess)
+    train_stock = _stock(train, train_store, preprocess, placement=placement)
+    val_stock = _stock(val, val_store, preprocess, placement=placement)
+    eval_size = eval_batch_size(batch_size, accumulate=accumulate)
     return Data(
+        name=config.name,
+        origin=source.origin,
         train=ShuffledFeed(train_stock, plan=plan, augment=config.augment, seed=seed, placement=placement),
-        val=OrderedFeed(val_stock, batch_size=eval_batch_size(batch_size, accumulate=accumulate), placement=placement),
+        val=OrderedFeed(val_stock, batch_size=eval_size, placement=placement, broken_images=broken),
         class_names=source.class_names,
         channels=channels,
         image_size=image_size,
@@ -59,6 +62,7 @@ def build_data(config: DataConfig, *, batch_size: int, accumulate: int, seed: in
             "image_size": image_size,
             "stored_size": train.stored_size(image_size),
             "val_source": validation_source(source),
+            "broken_images": broken,
         },
     )
 
@@ -83,12 +87,14 @@ def build_eval(
             f"data.name={config.name} has the classes {', '.join(source.class_names[:10])} but the model was trained on"
             f" {', '.join(class_names[:10])}; evaluate it on data with its own classes"
         )
+    source, broken = readable(source, config, splits=[split], placement=placement)
     images = evaluation_images(source, config, split)
     _channels(images, InputNeeds(form.channels, min_image_size=1, default_image_size=form.image_size))
     reading = _reading(config, [images], image_size=form.image_size, placement=placement)
     store = _store(images, image_size=form.image_size, reading=reading, placement=placement)
-    stock = Stock(store, send(images.labels, placement.device), Preprocess(form, placement=placement))
-    return OrderedFeed(stock, batch_size=eval_batch_size(batch_size, accumulate=accumulate), placement=placement)
+    stock = _stock(images, store, Preprocess(form, placement=placement), placement=placement)
+    eval_size = eval_batch_size(batch_size, accumulate=accumulate)
+    return OrderedFeed(stock, batch_size=eval_size, placement=placement, broken_images=broken)
 
 
 @dataclass(frozen=True)
@@ -122,17 +128,23 @@ def _channels(images: Images, needs: InputNeeds) -> int:
 
 
 def _reading(config: DataConfig, splits: list[Images], *, image_size: int, placement: Placement) -> _Reading:
-    """``loader=auto`` keeps images resident if each split has one size and all together fit."""
+    """``loader=auto`` keeps images resident if they stay the same, each split has one size and all together fit."""
     in_memory = all(images.in_memory for images in splits)
     num_workers = resolve_workers(config.num_workers, in_memory=in_memory, local_world_size=placement.local_world_size)
     if config.loader is not Loader.auto:
         return _Reading(config.loader, num_workers)
+    if not all(images.fixed for images in splits):
+        return _Reading(Loader.workers, num_workers)
     needed = sum(len(images.labels) * images.channels * images.stored_size(image_size) ** 2 for images in splits)
     room = _RESIDENT_BYTES
     if placement.device.type == "cpu":
         room = min(room, psutil.virtual_memory().available // (4 * placement.local_world_size))
     one_size = all(images.common_size is not None for images in splits)
     return _Reading(Loader.resident if one_size and needed <= room else Loader.workers, num_workers)
+
+
+def _stock(images: Images, store: Store, preprocess: Preprocess, *, placement: Placement) -> Stock:
+    return Stock(store, images.stored_size(preprocess.size), send(images.labels, placement.device), preprocess)
 
 
 def _store(images: Images, *, image_size: int, reading: _Reading, placement: Placement) -> Store:

@@ -4,7 +4,7 @@ import hashlib
 
 from src.config.schema import DataConfig, Split
 from src.data.images import Images
-from src.data.sources import Source
+from src.data.source import Source
 from src.data.split import balanced_subset, stratified_split
 
 
@@ -38,7 +38,7 @@ def data_digest(source: Source) -> str:
 
 def validation_source(source: Source) -> str:
     """Where validation images come from, in words."""
-    return "held out" if source.val_split is None else f"{source.val_split}/"
+    return source.val_split or "held out"
 
 
 def _held_out(source: Source, config: DataConfig) -> tuple[Images, Images]:

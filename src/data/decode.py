@@ -4,6 +4,7 @@ What is odd but valid is read rightly: grey, palette, CMYK and 16-bit images, EX
 white). Images that are not square are resized by their shorter side and cropped at the centre.
 """
 
+import os
 from pathlib import Path
 
 import numpy as np
@@ -17,15 +18,21 @@ _SIXTEEN_BIT = {"I;16", "I;16B", "I;16L", "I;16N", "I"}
 
 def decode(path: Path, *, size: int) -> np.ndarray:
     """The image as uint8 [3, size, size]. Raises DataError naming the path and the cause if it can't be read."""
+    return np.asarray(to_square(_read(path), size=size)).transpose(2, 0, 1)
+
+
+def why_unreadable(path: Path) -> DataError | None:
+    """The error that ``decode`` would end with, after reading the whole file; None if it can be read."""
     try:
-        with Image.open(path) as image:
-            ImageOps.exif_transpose(image, in_place=True)
-            rgb = _to_rgb(image)
-            if rgb.size != (size, size):
-                rgb = ImageOps.fit(rgb, (size, size), method=Image.Resampling.BILINEAR)
-            return np.asarray(rgb).transpose(2, 0, 1)
-    except Exception as error:  # Pillow's readers raise errors of many types on damaged files.
-        raise unreadable(path, error) from error
+        _read(path)
+    except DataError as error:
+        return error
+    return None
+
+
+def to_square(image: Image.Image, *, size: int) -> Image.Image:
+    """The image resized by its shorter side and cropped at the centre; untouched if it has that size."""
+    return image if image.size == (size, size) else ImageOps.fit(image, (size, size), method=Image.Resampling.BILINEAR)
 
 
 def read_size(path: Path) -> tuple[int, int]:
@@ -41,16 +48,26 @@ def unreadable(path: Path, error: Exception) -> DataError:
     """The error that a file which can't be read ends the run with."""
     if isinstance(error, FileNotFoundError):
         cause = "the file is gone"
+    elif isinstance(error, IsADirectoryError):
+        cause = "it is a folder"
     elif path.is_file() and path.stat().st_size == 0:
         cause = "the file is empty"
     elif isinstance(error, UnidentifiedImageError):
         cause = "not an image, or of an unknown format"
     else:
         cause = f"{type(error).__name__}: {error}"
-    return DataError(f"{path} can't be read as an image ({cause}); every image must be readable: replace or remove it")
+    return DataError(
+        f"{printable(path)} can't be read as an image ({cause}); replace or remove it, or leave such images out with data.skip_broken=N"
+    )
 
 
-def _to_rgb(image: Image.Image) -> Image.Image:
+def printable(path: Path | str) -> str:
+    """The path as text that can be written anywhere, whatever the bytes of its name."""
+    return os.fsencode(path).decode("utf-8", "backslashreplace")
+
+
+def to_rgb(image: Image.Image) -> Image.Image:
+    """The image, loaded, as 8-bit RGB. Raises ValueError for pixels whose white isn't known."""
     if image.mode == "RGB" and "transparency" not in image.info:
         image.load()
         return image
@@ -63,6 +80,25 @@ def _to_rgb(image: Image.Image) -> Image.Image:
         white = Image.new("RGBA", layer.size, "white")
         return Image.alpha_composite(white, layer).convert("RGB")
     return image.convert("RGB")
+
+
+def _read(path: Path) -> Image.Image:
+    """The whole image, upright. Raises DataError naming the path and the cause."""
+    try:
+        with Image.open(path) as image:
+            if _has_exif(image):
+                ImageOps.exif_transpose(image, in_place=True)
+            return to_rgb(image)
+    except Exception as error:  # Pillow's readers raise errors of many types on damaged files.
+        raise unreadable(path, error) from error
+
+
+def _has_exif(image: Image.Image) -> bool:
+    """Whether there is a block of EXIF that can be read; a damaged one says nothing and hurts no pixel."""
+    try:
+        return bool(image.getexif())
+    except Exception:  # Pillow's parser raises errors of many types here, too.
+        return False
 
 
 def _to_eight_bits(pixels: np.ndarray) -> np.ndarray:

@@ -4,14 +4,16 @@ Threads would not do: for small images most of the time is Python's, which holds
 """
 
 import os
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Generic, TypeVar
 
 import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, Sampler
 
-from src.data.images import ArrayImages, Images
+from src.data.images import FIXED, ArrayImages, Images, Turn
 from src.errors import DataError
 
 _CHUNK_BYTES = 2**20
@@ -19,17 +21,27 @@ _WORTH_PROCESSES = 512
 _MAX_WORKERS = 16
 _PREFETCH = 4
 
+T = TypeVar("T")
 
-class Decoder:
-    """A stream of decoded chunks; its worker processes live as long as it does.
 
-    ``pin_memory`` puts the chunks into page-locked memory, from where they reach a GPU without a wait.
+@dataclass(frozen=True)
+class Chunk:
+    """Positions that are read at once, and what their own randomness is seeded from."""
+
+    rows: list[int]
+    turn: Turn
+
+
+class Decoder(Generic[T]):
+    """A stream of what ``read`` gives for chunks; its worker processes live as long as it does.
+
+    ``pin_memory`` puts pixels into page-locked memory, from where they reach a GPU without a wait.
     """
 
-    def __init__(self, images: Images, *, size: int, num_workers: int, pin_memory: bool) -> None:
+    def __init__(self, read: Callable[[Chunk], T], *, num_workers: int, pin_memory: bool) -> None:
         self._chunks = _Chunks()
-        self._loader: DataLoader[Tensor | DataError] = DataLoader(
-            _Rows(images, size=size),
+        self._loader: DataLoader[T | DataError] = DataLoader(
+            _Reads(read),
             batch_size=None,
             sampler=self._chunks,
             num_workers=num_workers,
@@ -40,29 +52,42 @@ class Decoder:
             prefetch_factor=_PREFETCH if num_workers > 0 else None,
         )
 
-    def stream(self, chunks: Sequence[list[int]]) -> Iterator[Tensor]:
-        """uint8 [len(chunk), C, size, size] for each list of positions, in order. Raises DataError for a broken image."""
-        self._chunks.rows = chunks
-        for pixels in self._loader:
-            if isinstance(pixels, DataError):
-                raise pixels
-            yield pixels
+    def stream(self, chunks: Sequence[Chunk]) -> Iterator[T]:
+        """What each chunk gave, in order. Raises DataError for a broken image."""
+        self._chunks.all = chunks
+        for result in self._loader:
+            if isinstance(result, DataError):
+                raise result
+            yield result
+
+
+def pixel_decoder(images: Images, *, size: int, num_workers: int, pin_memory: bool) -> Decoder[Tensor]:
+    """Chunks of ``images`` as uint8 [len(rows), C, size, size]."""
+    return Decoder(partial(_decode, images, size), num_workers=num_workers, pin_memory=pin_memory)
 
 
 def decode_all(images: Images, *, size: int, num_workers: int) -> Tensor:
     """Every image, uint8 [N, C, size, size]."""
     if isinstance(images, ArrayImages):
         return images.pixels
-    rows = list(range(len(images.labels)))
-    image_bytes = images.channels * size * size
-    pixels = torch.empty(len(rows), images.channels, size, size, dtype=torch.uint8)
-    length = max(1, _CHUNK_BYTES // image_bytes)
-    starts = range(0, len(rows), length)
-    processes = num_workers if num_workers > 1 and len(rows) >= _WORTH_PROCESSES else 0
-    decoder = Decoder(images, size=size, num_workers=processes, pin_memory=False)
-    for start, chunk in zip(starts, decoder.stream([rows[start : start + length] for start in starts]), strict=True):
-        pixels[start : start + length] = chunk
+    count = len(images.labels)
+    pixels = torch.empty(count, images.channels, size, size, dtype=torch.uint8)
+    length = max(1, _CHUNK_BYTES // (images.channels * size * size))
+    chunks = chunked(count, length=length)
+    decoder = pixel_decoder(images, size=size, num_workers=useful_workers(count, num_workers), pin_memory=False)
+    for chunk, part in zip(chunks, decoder.stream(chunks), strict=True):
+        pixels[chunk.turn.place : chunk.turn.place + length] = part
     return pixels
+
+
+def chunked(count: int, *, length: int) -> list[Chunk]:
+    """All of ``count`` positions in order, in chunks of ``length``."""
+    return [Chunk(list(range(start, min(start + length, count))), Turn(FIXED, start)) for start in range(0, count, length)]
+
+
+def useful_workers(count: int, num_workers: int) -> int:
+    """Worker processes for reading ``count`` images once; 0 where starting them takes longer."""
+    return num_workers if num_workers > 1 and count >= _WORTH_PROCESSES else 0
 
 
 def resolve_workers(num_workers: int | str, *, in_memory: bool, local_world_size: int) -> int:
@@ -73,29 +98,32 @@ def resolve_workers(num_workers: int | str, *, in_memory: bool, local_world_size
     return 0 if in_memory else max(1, min(cores // local_world_size, _MAX_WORKERS))
 
 
-class _Chunks(Sampler[list[int]]):
-    """The lists of positions of the epoch at hand."""
+class _Chunks(Sampler[Chunk]):
+    """The chunks of the epoch at hand."""
 
-    rows: Sequence[list[int]] = ()
+    all: Sequence[Chunk] = ()
 
-    def __iter__(self) -> Iterator[list[int]]:
-        return iter(self.rows)
+    def __iter__(self) -> Iterator[Chunk]:
+        return iter(self.all)
 
 
-class _Rows(Dataset[Tensor | DataError]):
-    """Decodes a list of positions at once."""
+class _Reads(Dataset[T | DataError]):
+    """Reads a chunk at once."""
 
-    def __init__(self, images: Images, *, size: int) -> None:
-        self._images = images
-        self._size = size
+    def __init__(self, read: Callable[[Chunk], T]) -> None:
+        self._read = read
 
-    def __getitem__(self, rows: list[int]) -> Tensor | DataError:
+    def __getitem__(self, chunk: Chunk) -> T | DataError:
         # An error raised in a worker would come back with the worker's traceback as its message.
         try:
-            return self._images.decode(rows, size=self._size)
+            return self._read(chunk)
         except DataError as error:
             return error
 
 
-def _as_is(pixels: Any) -> Any:
-    return pixels
+def _decode(images: Images, size: int, chunk: Chunk) -> Tensor:
+    return images.decode(chunk.rows, size=size, turn=chunk.turn)
+
+
+def _as_is(result: Any) -> Any:
+    return result

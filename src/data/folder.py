@@ -10,6 +10,7 @@ from typing import NoReturn
 
 import torch
 
+from src.data.decode import printable
 from src.data.images import FileImages
 from src.errors import ConfigError, DataError
 
@@ -39,6 +40,7 @@ class FolderSource:
         self.class_names = _class_folders(self._folders["train"]) if class_names is None else class_names
         if len(self.class_names) < 2:
             raise DataError(f"{self._folders['train']} holds one class folder, {self.class_names[0]}; at least two classes are needed")
+        self.origin = printable(self._root)
         self._read: dict[str, FileImages] = {}
         self.val_split: str | None = next((name for name in ("val", "test") if name in self._folders), None)
 
@@ -76,16 +78,21 @@ def _class_folders(folder: Path) -> list[str]:
     names = sorted(entry.name for entry in folder.iterdir() if entry.is_dir() and not entry.name.startswith("."))
     if not names:
         raise DataError(f"{folder} holds no class folders; put the images of each class into a folder named after it")
+    for name in names:
+        if not name.isprintable():
+            raise DataError(
+                f"{printable(folder / name)!r} is a class folder whose name is not printable UTF-8; rename it, since its class is called so"
+            )
     return names
 
 
 def _image_files(folder: Path) -> list[str]:
-    found = [
-        os.path.join(parent, name)
-        for parent, folders, names in os.walk(folder, onerror=_refuse)
-        for name in names
-        if name.lower().endswith(_EXTENSIONS) and not name.startswith(".")
-    ]
+    found: list[str] = []
+    for parent, folders, names in os.walk(folder, onerror=_refuse):
+        # A folder that is called like an image is listed as one, for reading it to name it.
+        posing = [name for name in folders if name.lower().endswith(_EXTENSIONS)]
+        folders[:] = [name for name in folders if name not in posing]
+        found += [os.path.join(parent, name) for name in (*names, *posing) if name.lower().endswith(_EXTENSIONS) and name[0] != "."]
     return sorted(found)
 
 

@@ -2,7 +2,7 @@
 
 import hashlib
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -15,6 +15,21 @@ from torch import Tensor
 from src.data.decode import decode, read_size, unreadable
 
 _MAX_PROBES = 2048
+
+
+@dataclass(frozen=True)
+class Turn:
+    """What the own randomness of images is seeded from: ``entropy`` (seed, epoch, purpose) and the place of the first row read."""
+
+    entropy: tuple[int, int, int]
+    place: int
+
+
+FIXED = (0, 0, 5)
+"""The entropy of every read that is not of a training epoch, so that evaluation is the same at any time."""
+FIRST = Turn(FIXED, 0)
+TRAINING = 4
+"""The purpose of reads for a training epoch."""
 
 
 class Images(Protocol):
@@ -36,6 +51,11 @@ class Images(Protocol):
         ...
 
     @property
+    def fixed(self) -> bool:
+        """Whether an image is the same each time it is read."""
+        ...
+
+    @property
     def common_size(self) -> int | None:
         """The side in pixels if all images are squares of one size."""
         ...
@@ -48,8 +68,8 @@ class Images(Protocol):
         """The images at these positions."""
         ...
 
-    def decode(self, rows: Sequence[int], *, size: int) -> Tensor:
-        """Pixels at these positions; ``size`` is what ``stored_size`` gave."""
+    def decode(self, rows: Sequence[int], *, size: int, turn: Turn = FIRST) -> Tensor:
+        """Pixels at these positions; ``size`` is what ``stored_size`` gave, ``turn`` counts where images are not ``fixed``."""
         ...
 
     def fingerprint(self) -> bytes:
@@ -64,6 +84,7 @@ class ArrayImages:
     pixels: Tensor
     labels: Tensor
     in_memory = True
+    fixed = True
 
     @property
     def channels(self) -> int:
@@ -84,7 +105,7 @@ class ArrayImages:
         index = torch.as_tensor(rows)
         return ArrayImages(self.pixels[index], self.labels[index])
 
-    def decode(self, rows: Sequence[int], *, size: int) -> Tensor:
+    def decode(self, rows: Sequence[int], *, size: int, turn: Turn = FIRST) -> Tensor:
         """Pixels at these positions, uint8 [len(rows), C, S, S]."""
         return self.pixels[torch.as_tensor(rows)]
 
@@ -105,24 +126,22 @@ class FileImages:
     labels: Tensor
     channels = 3
     in_memory = False
+    fixed = True
 
     @cached_property
     def common_size(self) -> int | None:
         """The side in pixels if all images, of many some 2,000 spread evenly, are squares of one size; reads headers only."""
-        rows = np.unique(np.linspace(0, len(self.names) - 1, _MAX_PROBES).round().astype(int))
-        sizes = {read_size(self.root / self.names[row]) for row in rows}
-        (width, height), *others = sizes
-        return width if width == height and not others else None
+        return one_side(read_size(self.root / self.names[row]) for row in spread(len(self.names), _MAX_PROBES))
 
     def stored_size(self, image_size: int) -> int:
         """Never larger than the network's input, and smaller if all images are: small ones are cheaper to move and augment."""
-        return image_size if self.common_size is None else min(self.common_size, image_size)
+        return side_kept(self.common_size, image_size)
 
     def select(self, rows: Sequence[int]) -> "FileImages":
         """The images at these positions."""
         return FileImages(self.root, [self.names[row] for row in rows], self.labels[torch.as_tensor(rows)])
 
-    def decode(self, rows: Sequence[int], *, size: int) -> Tensor:
+    def decode(self, rows: Sequence[int], *, size: int, turn: Turn = FIRST) -> Tensor:
         """Pixels of these files, uint8 [len(rows), 3, size, size]. Raises DataError naming the first broken one."""
         pixels = torch.empty(len(rows), 3, size, size, dtype=torch.uint8)
         target = pixels.numpy()
@@ -140,3 +159,20 @@ class FileImages:
                 raise unreadable(self.root / name, error) from error
             digest.update(f"{name}\0{size}\0{label}\n".encode("utf-8", "surrogateescape"))
         return digest.digest()
+
+
+def spread(count: int, most: int) -> list[int]:
+    """At most ``most`` positions of ``count``, evenly spread from the first to the last."""
+    rows: list[int] = np.unique(np.linspace(0, count - 1, most).round().astype(int)).tolist()
+    return rows
+
+
+def one_side(sizes: Iterable[tuple[int, int]]) -> int | None:
+    """The side in pixels if all of these widths and heights are of squares of one size."""
+    (width, height), *others = set(sizes)
+    return width if width == height and not others else None
+
+
+def side_kept(common_size: int | None, image_size: int) -> int:
+    """The side for images that are decoded: never larger than the network's input."""
+    return image_size if common_size is None else min(common_size, image_size)

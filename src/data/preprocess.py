@@ -10,7 +10,7 @@ _STATISTICS_CHUNK = 2048
 
 
 class Preprocess:
-    """Normalise, give grey images the channels asked for, resize. Called with uint8 [B, C, H, W]."""
+    """Normalise, give grey images the channels asked for, resize. Called with pixels 0 to 255, uint8 or float32 [B, C, S, S]."""
 
     def __init__(self, form: InputFormat, *, placement: Placement) -> None:
         mean = torch.tensor(form.mean, dtype=torch.float64)
@@ -18,7 +18,7 @@ class Preprocess:
         # (x / 255 - mean) / std as one multiply-add; one channel of x broadcasts to the channels of the scale.
         self._scale = _per_channel(1 / (255 * std), placement.device)
         self._shift = _per_channel(-mean / std, placement.device)
-        self._size = form.image_size
+        self.size = form.image_size
         self._memory_format = torch.channels_last if placement.channels_last else torch.contiguous_format
 
     def __call__(self, pixels: Tensor) -> Tensor:
@@ -26,8 +26,8 @@ class Preprocess:
         # Normalising before resizing gives the same (the weights of a bilinear mean add to 1) and touches the smaller image.
         images = torch.addcmul(self._shift, pixels, self._scale)
         side = images.shape[-1]
-        if side != self._size:
-            images = F.interpolate(images, size=(self._size, self._size), mode="bilinear", antialias=side > self._size)
+        if side != self.size:
+            images = F.interpolate(images, size=(self.size, self.size), mode="bilinear", antialias=side > self.size)
         return images.contiguous(memory_format=self._memory_format)
 
 

@@ -13,7 +13,7 @@ class ResidentStore:
     def __init__(self, pixels: Tensor) -> None:
         self.pixels = pixels
 
-    def stream(self, order: Tensor, *, spans: Sequence[Span], index: Tensor) -> Iterator[Tensor]:
-        """Pixels of ``index[start:stop]`` for each span; ``index`` is ``order`` on the device."""
+    def stream(self, order: Tensor, *, spans: Sequence[Span], index: Tensor, entropy: tuple[int, int, int]) -> Iterator[Tensor]:
+        """Pixels of ``index[start:stop]`` for each span; ``index`` is ``order`` on the device, and ``entropy`` came too late."""
         for span in spans:
             yield self.pixels.index_select(0, index[span.start : span.stop])

