@@ -17,6 +17,8 @@ log = logging.getLogger(__name__)
 
 FATAL = ("model", "optim.name", "optim.decay_all")
 """Config keys that must match: the weights or the optimizer's state would not fit."""
+ONLY_AT_START = ("model.pretrained", "model.reset_head")
+"""Keys of a fatal section that a resumed run has no use for: its weights are the checkpoint's."""
 
 
 def settle(config: Config, run_dir: Path) -> tuple[Config, str | None]:
@@ -36,7 +38,7 @@ def settle(config: Config, run_dir: Path) -> tuple[Config, str | None]:
         path = Path(config.resume)
     about = manifest.verify(path)
     drift = differences(about["config"], runfile.to_dict(config))
-    fatal = [key for key in drift if key.startswith(tuple(f"{name}." for name in FATAL)) or key in FATAL]
+    fatal = [key for key in drift if is_fatal(key)]
     if fatal:
         old, new = drift[fatal[0]]
         raise CheckpointError(f"{path} was written with {fatal[0]}={old}, this run has {fatal[0]}={new}; use the same {fatal[0]} to resume")
@@ -48,6 +50,11 @@ def settle(config: Config, run_dir: Path) -> tuple[Config, str | None]:
         inherit_best(path.parent, run_dir)
     log.info("resuming from %s at step %d", path, about["step"])
     return replace(config, resume=str(path.absolute())), run_id(path, about)
+
+
+def is_fatal(key: str) -> bool:
+    """Whether a run with another value of ``key`` can't go on from a checkpoint."""
+    return key not in ONLY_AT_START and (key in FATAL or key.startswith(tuple(f"{name}." for name in FATAL)))
 
 
 def run_id(path: Path, about: dict[str, Any]) -> str | None:

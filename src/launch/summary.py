@@ -40,6 +40,8 @@ def closing_lines(result: dict[str, Any], *, run_dir: Path, asked: str) -> list[
     if result["tracking"]["run_id"]:
         rows.append(("MLflow run", result["tracking"]["run_id"]))
         rows.append(("open the UI", ui_command(result["tracking"]["uri"])))
+    if (run_dir / "tensorboard").is_dir():
+        rows.append(("TensorBoard", f"{_python()} -m tensorboard.main --logdir {shlex.quote(str(run_dir / 'tensorboard'))}"))
     width = max(len(name) for name, _ in rows)
     return [f"{name:<{width}}  {text}" for name, text in rows]
 

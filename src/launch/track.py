@@ -1,136 +1,166 @@
-"""The launcher's side of tracking: the store is opened while the ranks start, and fed from the journal while they train."""
+"""The launcher's side of tracking: trackers are opened while the ranks start, and fed from the journal while they train."""
 
-import json
 import logging
+import os
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from src.config import runfile
 from src.config.schema import Config
+from src.errors import TryAgainError
 from src.launch.files import write_json
-from src.launch.locate import PROJECT_ROOT, RUN_DIR_TAG, store_uri
-from src.tracking import journal, mlflow, plots, system
+from src.launch.locate import store_uri
+from src.launch.record import files, open_run, outcome_tags, record_end
+from src.tracking import journal
 from src.tracking.base import Status, Tracker
+from src.tracking.load import LoadSampler
 from src.tracking.null import NullTracker
 from src.tracking.sender import Sender
+from src.tracking.tensorboard import TensorBoardTracker
+
+__all__ = ["RunTracking", "outcome_tags"]
 
 log = logging.getLogger(__name__)
 
 DRAIN_SECONDS = 60.0
 """Longest wait at the end for a slow store; the journal keeps what it did not take."""
+RETRY_SECONDS = 60.0
+"""Pause between attempts to open a store that was away at start."""
 
 
 class RunTracking:
-    """One run in the tracker, for the life of one job."""
+    """One run in its trackers, for the life of one job."""
 
     def __init__(self, config: Config, *, run_dir: Path) -> None:
         self._config = config
         self._run_dir = run_dir
-        self._tracker: Tracker = NullTracker()
-        self._sender: Sender | None = None
+        self._journals = (run_dir / "metrics.jsonl", run_dir / "system.jsonl")
+        self._overrides: list[str] = []
+        self._mlflow: Tracker = NullTracker()
+        self._tensorboard: Tracker = NullTracker()
+        self._senders: list[Sender] = []
+        self._sampler: LoadSampler | None = None
         self._opening: threading.Thread | None = None
+        self._tried = threading.Event()
+        self._closing = threading.Event()
         self._error: Exception | None = None
 
     def open(self, *, overrides: list[str], resume_run_id: str | None) -> None:
-        """Begin to open the run, in a thread; with ``tracking.required`` wait for it and raise what is wrong."""
+        """Begin to open the trackers, in a thread; with ``tracking.required`` wait for MLflow and raise what is wrong.
+
+        Otherwise a store that is away is tried again now and then, and a last time by ``close``; the journals wait for it.
+        """
         settings = self._config.tracking
         if settings.name == "none":
             return
-        uri = store_uri(settings.uri)
-        self._opening = threading.Thread(target=self._open, args=(uri, overrides, resume_run_id), name="open-tracker", daemon=True)
+        self._overrides = overrides
+        metrics, load = self._journals
+        journal.truncate_after(load, step=journal.last_step(metrics))  # a resumed run has cut its metrics already
+        uri = store_uri(settings.uri) if settings.name in ("mlflow", "both") else None
+        self._opening = threading.Thread(target=self._open, args=(uri, resume_run_id), name="open-tracker", daemon=True)
         self._opening.start()
         if settings.required:
             self.wait()
             if self._error is not None:
                 raise self._error
+        if settings.system_metrics:
+            self._sampler = LoadSampler(load, run_journal=metrics, visible=os.environ.get("CUDA_VISIBLE_DEVICES"))
+            self._sampler.start()
 
-    def _open(self, uri: str, overrides: list[str], resume_run_id: str | None) -> None:
-        config = self._config
-        about = system.run_tags() | {"halfstep.overrides": " ".join(overrides), RUN_DIR_TAG: str(self._run_dir)}
-        about |= {str(key): str(value) for key, value in config.tags.items()}
+    def _open(self, uri: str | None, resume_run_id: str | None) -> None:
         try:
-            self._tracker = mlflow.start(
-                config.tracking,
-                uri=uri,
-                root=PROJECT_ROOT,
-                run_name=config.tracking.run_name or config.name or "run",
-                params=runfile.flatten(config),
-                tags=about,
-                resume_run_id=resume_run_id,
-            )
+            if self._config.tracking.name in ("tensorboard", "both"):
+                self._open_tensorboard()
+            away = uri is not None and not self._open_mlflow(uri, resume_run_id)
+        finally:
+            self._tried.set()
+        while uri is not None and away:
+            closing = self._closing.wait(RETRY_SECONDS)
+            away = not self._open_mlflow(uri, resume_run_id) and not closing
+
+    def _open_tensorboard(self) -> None:
+        try:
+            self._tensorboard = TensorBoardTracker(self._run_dir / "tensorboard")
         except Exception as error:
-            self._error = error
-            if not config.tracking.required:
-                log.warning("%s; the run goes on without tracking", error)
-            return
-        if self._tracker.ref is not None:
-            write_json(self._run_dir / "tracking.json", asdict(self._tracker.ref))
-            self._tracker.log_artifacts({"run.yaml": self._run_dir / "run.yaml"})
-        self._sender = Sender(self._run_dir / "metrics.jsonl")
-        self._sender.attach(self._tracker)
-        self._sender.start()
+            log.warning("TensorBoard files can't be written: %s; the run goes on without them", error)
+        else:
+            self._send_to(self._tensorboard)
+
+    def _open_mlflow(self, uri: str, resume_run_id: str | None) -> bool:
+        """Open the run; False if the store is away and may be tried again."""
+        run_dir, config = self._run_dir, self._config
+        try:
+            self._mlflow = open_run(config, run_dir=run_dir, uri=uri, overrides=self._overrides, resume_run_id=resume_run_id)
+            write_json(run_dir / "tracking.json", self.ref)
+        except Exception as error:
+            return self._go_on_without_mlflow(error)
+        if self._tried.is_set():
+            log.info("the MLflow store is there now, and gets the run from its start")
+        self._mlflow.log_artifacts({"run.yaml": run_dir / "run.yaml"})
+        self._send_to(self._mlflow)
+        return True
+
+    def _go_on_without_mlflow(self, error: Exception) -> bool:
+        away = isinstance(error, TryAgainError)
+        if self._config.tracking.required:
+            fix = "start that store, or train without it by tracking.required=false"
+            self._error = TryAgainError(f"{error}; {fix}") if away else error
+            return True
+        if not self._tried.is_set() or not away:
+            log.warning("%s; the run goes on without MLflow and keeps every point in its metrics.jsonl", error)
+        return not away
+
+    def _send_to(self, tracker: Tracker) -> None:
+        sender = Sender(*self._journals)
+        sender.attach(tracker)
+        sender.start()
+        self._senders.append(sender)
 
     def wait(self) -> None:
-        """Wait until the run is open, or known to be out of reach."""
+        """Wait until the trackers are open, or known to be out of reach."""
         if self._opening is not None:
-            self._opening.join()
+            self._tried.wait()
 
     @property
     def ref(self) -> dict[str, str | None]:
-        """The run's address for result.json."""
-        ref = self._tracker.ref
+        """The MLflow run's address for result.json."""
+        ref = self._mlflow.ref
         return {"uri": None, "experiment_id": None, "run_id": None} if ref is None else asdict(ref)
 
-    def close(self, status: Status, *, result: Mapping[str, Any], load_best: Callable[[], tuple[Any, Any]] | None) -> tuple[str, ...]:
+    def close(self, status: Status, *, result: dict[str, Any], load_best: Callable[[], tuple[Any, Any]] | None) -> tuple[str, ...]:
         """Send what is left, plots, files and the best model, then set the true status; returns the artifacts that failed.
 
-        ``load_best`` gives the best model and a small batch of images, if there is a model to log.
+        ``load_best`` gives the best model and a small batch of images, if there is a model to log. A store that was away has its
+        last chance here; if the run can be opened only now, ``result`` and result.json get its address.
         """
-        self.wait()
-        if self._sender is not None:
-            report = self._sender.close(timeout=DRAIN_SECONDS)
+        self._closing.set()
+        if self._opening is not None:
+            self._opening.join()
+        if self._sampler is not None:
+            self._sampler.close()
+        if result["tracking"] != self.ref:
+            result["tracking"] = self.ref
+            write_json(self._run_dir / "result.json", result)
+        for sender in self._senders:
+            report = sender.close(timeout=DRAIN_SECONDS)
             if report.failed:
-                log.warning("%d metric points could not be sent; %s holds them", report.failed, self._run_dir / "metrics.jsonl")
-        if self._tracker.ref is None:
+                log.warning("%d metric points could not be sent; %s and %s hold them", report.failed, *self._journals)
+        if not self._senders:
             return ()
         failed: tuple[str, ...] = ()
         try:
-            self._tracker.set_tags({f"effective.{key}": value for key, value in result.get("effective", {}).items()} | outcome_tags(result))
-            failed = self._tracker.log_artifacts(self._files())
-            if load_best is not None and status == "FINISHED":
-                self._tracker.log_model(*load_best())
+            kept = files(self._run_dir)
+            self._tensorboard.log_artifacts(kept)
+            if self._mlflow.ref is not None:
+                record_end(self._mlflow, self._config, run_dir=self._run_dir, overrides=self._overrides, result=result)
+                failed = self._mlflow.log_artifacts(kept)
+                if load_best is not None and status == "FINISHED":
+                    self._mlflow.log_model(*load_best())
         except Exception:  # the run has ended; a plot or an upload must not keep its status from being set
-            log.exception("not everything could be recorded in MLflow")
+            log.exception("not everything could be recorded by the tracker")
         finally:
-            self._tracker.finish(status)
+            self._tensorboard.finish(status)
+            self._mlflow.finish(status)
         return failed
-
-    def _files(self) -> dict[str, Path]:
-        run_dir = self._run_dir
-        files = {name: run_dir / name for name in ("run.yaml", "result.json", "train.log", "evaluate.log", "evaluation.json")}
-        points, _ = journal.read_points(run_dir / "metrics.jsonl") if (run_dir / "metrics.jsonl").exists() else ([], 0)
-        if points:
-            plots.curves(points, run_dir / "curves.png")
-            files["plots/curves.png"] = run_dir / "curves.png"
-        if files["evaluation.json"].exists():
-            evaluation = json.loads(files["evaluation.json"].read_text(encoding="utf-8"))
-            plots.confusion(np.asarray(evaluation["confusion"]), evaluation["class_names"], run_dir / "confusion.png")
-            files["plots/confusion.png"] = run_dir / "confusion.png"
-        return {name: path for name, path in files.items() if path.exists()}
-
-
-def outcome_tags(result: Mapping[str, Any]) -> dict[str, str]:
-    """Tags that say how the run ended and what it computed in."""
-    found = {"exit_code": str(result["exit_code"])}
-    if result["reason"]:
-        found["reason"] = result["reason"]
-    if result["precision"]:
-        found |= {"computed_dtype": result["precision"]["dtype"], "loss_scaling": str(result["precision"]["scaler"])}
-    if result["device"]:
-        found["device"] = result["device"]
-    return found

@@ -51,6 +51,15 @@ class Tracker(Protocol):
     def set_tags(self, tags: Mapping[str, Any]) -> None:
         """Set tags of the run; a failure is one warning."""
 
+    def describe(self, text: str) -> None:
+        """Replace the text on top of the run's page, unless a person has written there; a failure is one warning."""
+
+    def log_dataset(self, about: Mapping[str, Any], *, context: str) -> None:
+        """Make the data set that ``data.json`` describes an input of the run, once; a failure is one warning.
+
+        ``context`` is what it is used for: training, validation or test.
+        """
+
     def log_artifacts(self, paths: Mapping[str, Path]) -> tuple[str, ...]:
         """Upload files under the given names (``folder/name``); returns the names that failed, after one warning."""
 

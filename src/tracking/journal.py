@@ -15,6 +15,7 @@ from src.tracking.base import Point
 log = logging.getLogger(__name__)
 
 ABANDONED_SUFFIX = ".abandoned"
+_TAIL_BYTES = 4096
 
 
 class Journal:
@@ -75,6 +76,18 @@ def read_points(path: Path, *, offset: int = 0, limit: int | None = None) -> tup
     except FileNotFoundError:
         pass
     return points, offset
+
+
+def last_step(path: Path) -> int:
+    """The step of the newest point, 0 if there is none: a look at the end of the file only."""
+    try:
+        with path.open("rb") as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL_BYTES))
+            lines = file.read().splitlines(keepends=True)
+    except FileNotFoundError:
+        return 0
+    newest = (point for line in reversed(lines) if line.endswith(b"\n") and (point := _decode(line)) is not None)
+    return next((point.step for point in newest), 0)
 
 
 def truncate_after(path: Path, *, step: int) -> int:

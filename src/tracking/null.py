@@ -1,4 +1,4 @@
-"""The tracker that keeps nothing: ``tracking=none``, or a store that was away at start. The journal still has every point."""
+"""The tracker that keeps nothing, and takes the place of a store that is away. The journal still has every point."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -25,6 +25,12 @@ class NullTracker:
 
     def set_tags(self, tags: Mapping[str, Any]) -> None:
         """Drop the tags."""
+
+    def describe(self, text: str) -> None:
+        """Drop the text."""
+
+    def log_dataset(self, about: Mapping[str, Any], *, context: str) -> None:
+        """Drop the data set."""
 
     def log_artifacts(self, paths: Mapping[str, Path]) -> tuple[str, ...]:
         """Upload nothing, and name everything as not uploaded."""

@@ -1,4 +1,4 @@
-"""From the journal to the tracker, in a thread of the launcher, so that no rank ever waits for a store."""
+"""From the journals to a tracker, in a thread of the launcher, so that no rank ever waits for a store."""
 
 import logging
 import threading
@@ -18,23 +18,24 @@ _LONGEST_BACKOFF = 30.0
 
 @dataclass(frozen=True)
 class SentReport:
-    """Points the tracker took, and points of the journal it didn't; those can be sent again from the journal."""
+    """Points the tracker took, and points of the journals it didn't; those can be sent again from there."""
 
     sent: int
     failed: int
 
 
 class Sender:
-    """Follows a journal and sends its new points in batches; what a store refuses is kept in the journal and sent again.
+    """Follows journals and sends their new points in batches; what a store refuses is kept in the journal and sent again.
+
+    Each tracker has a sender of its own, so that one that fails neither stops another nor sends it anything twice.
 
     ``attach`` gives it the tracker, also after ``start``. Memory is bounded by one read of ``POINTS_PER_READ`` lines.
     """
 
-    def __init__(self, journal: Path, *, poll_seconds: float = 1.0) -> None:
-        self._journal = journal
+    def __init__(self, *journals: Path, poll_seconds: float = 1.0) -> None:
+        self._offsets = dict.fromkeys(journals, 0)
         self._poll_seconds = poll_seconds
         self._tracker: Tracker | None = None
-        self._offset = 0
         self._sent = 0
         self._warned = False
         self._closing = threading.Event()
@@ -42,27 +43,27 @@ class Sender:
         self._thread = threading.Thread(target=self._run, name="metric-sender", daemon=True)
 
     def start(self) -> None:
-        """Start following the journal, which need not exist yet."""
+        """Start following the journals, which need not exist yet."""
         self._thread.start()
 
     def attach(self, tracker: Tracker) -> None:
-        """Send to this tracker from now on; points written before wait in the journal."""
+        """Send to this tracker from now on; points written before wait in the journals."""
         self._tracker = tracker
 
     def close(self, timeout: float) -> SentReport:
-        """Send what is left, for at most ``timeout`` seconds, and stop. Call it once, when nothing writes to the journal any more."""
+        """Send what is left, for at most ``timeout`` seconds, and stop. Call it once, when nothing writes to the journals any more."""
         self._deadline = time.monotonic() + timeout
         self._closing.set()
         self._thread.join(timeout)
-        sent, offset = self._sent, self._offset
-        return SentReport(sent=sent, failed=_num_points(self._journal, offset))
+        sent, offsets = self._sent, dict(self._offsets)
+        return SentReport(sent=sent, failed=sum(_num_points(journal, offset) for journal, offset in offsets.items()))
 
     def _run(self) -> None:
         pause = self._poll_seconds
         while True:
             # asked before reading: what was written before close() is then surely seen by the last read
             closing = self._closing.is_set()
-            done = self._send_new()
+            done = all(self._send_new(journal) for journal in self._offsets)
             if closing and (done or time.monotonic() >= self._deadline):
                 return
             pause = self._poll_seconds if done else min(2 * pause, _LONGEST_BACKOFF)
@@ -71,11 +72,11 @@ class Sender:
             else:
                 self._closing.wait(pause)
 
-    def _send_new(self) -> bool:
-        """Send all new points; False if the tracker failed or the time is up."""
+    def _send_new(self, journal: Path) -> bool:
+        """Send all new points of a journal; False if the tracker failed or the time is up."""
         while self._tracker is not None:
-            points, offset = read_points(self._journal, offset=self._offset, limit=POINTS_PER_READ)
-            if offset == self._offset:
+            points, offset = read_points(journal, offset=self._offsets[journal], limit=POINTS_PER_READ)
+            if offset == self._offsets[journal]:
                 return True
             try:
                 self._tracker.log_points(points)
@@ -87,7 +88,7 @@ class Sender:
             if self._warned:
                 log.info("metrics are being sent again")
                 self._warned = False
-            self._offset = offset
+            self._offsets[journal] = offset
             self._sent += len(points)
             if time.monotonic() >= self._deadline:
                 return False

@@ -90,3 +90,11 @@ def test_a_run_that_reached_nothing_still_ends_with_its_directory():
 
 def test_a_tracking_server_is_its_own_ui():
     assert ui_command("https://mlflow.example.org") == "https://mlflow.example.org"
+
+
+def test_tensorboard_files_come_with_their_command(tmp_path):
+    run_dir = tmp_path / "a b"
+    (run_dir / "tensorboard").mkdir(parents=True)
+    lines = dict(line.split("  ", 1) for line in closing_lines(RESULT, run_dir=run_dir, asked="amp"))
+    values = {key.strip(): value.strip() for key, value in lines.items()}
+    assert shlex.split(values["TensorBoard"]) == [sys.executable, "-m", "tensorboard.main", "--logdir", str(run_dir / "tensorboard")]

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from src.tracking.base import Point
-from src.tracking.journal import Journal, read_points, truncate_after
+from src.tracking.journal import Journal, last_step, read_points, truncate_after
 
 
 def _points(count: int, *, first: int = 1) -> list[Point]:
@@ -135,3 +135,16 @@ def test_points_are_plain_values() -> None:
     point: Any = Point("a", 1.0, 1, 0.0)
     with pytest.raises(AttributeError):
         point.value = 2.0
+
+
+def test_last_step_is_that_of_the_last_whole_line(tmp_path: Path) -> None:
+    """Also in a file longer than what is looked at, and while a line is being written."""
+    path = tmp_path / "metrics.jsonl"
+    assert last_step(path) == 0
+    journal = Journal(path)
+    assert last_step(path) == 0
+    journal.write([Point("train/loss", 1.0, step, 0.0) for step in range(1, 2001)])
+    assert last_step(path) == read_points(path)[0][-1].step == 2000
+    with path.open("a") as file:
+        file.write('not a point\n{"name":"train/loss","value":1.0,"step":2001')
+    assert last_step(path) == 2000

@@ -1,5 +1,6 @@
 """One run in a real sqlite store; MLflow's own client and a plain sqlite connection are the oracles."""
 
+import json
 import logging
 import math
 import os
@@ -20,20 +21,20 @@ from mlflow import MlflowClient
 from mlflow.entities import ViewType
 from torch import nn
 
-from src.config.schema import TrackingConfig
+from src.config import runfile
+from src.config.schema import Config, CustomDataConfig, TrackingConfig
 from src.errors import ConfigError, TryAgainError
-from src.tracking import mlflow_store
+from src.tracking import mlflow_store, mlflow_tracker
 from src.tracking.base import Point, RunRef
-from src.tracking.mlflow import MlflowTracker, start
-from src.tracking.null import NullTracker
+from src.tracking.describe import description
+from src.tracking.mlflow import start
+from src.tracking.mlflow_tracker import MlflowTracker
 from src.tracking.uri import sqlite_path
 
 
 def _start(uri: str, *, config: TrackingConfig | None = None, **arguments: Any) -> MlflowTracker:
     arguments = {"run_name": "run", "params": {}, "tags": {}, "root": Path("/nowhere"), **arguments}
-    tracker = start(config or TrackingConfig(), uri=uri, **arguments)
-    assert isinstance(tracker, MlflowTracker)
-    return tracker
+    return start(config or TrackingConfig(), uri=uri, **arguments)
 
 
 def _rows(uri: str, query: str) -> list[tuple[Any, ...]]:
@@ -109,6 +110,30 @@ def test_more_params_than_one_batch_and_long_ones(uri: str) -> None:
     assert "shortened from 9000 characters" in run.data.tags["note"]
 
 
+def test_a_long_list_of_the_config_is_a_marked_param(uri: str) -> None:
+    """D02, D04: a list of dicts that renders to 7000 characters, and free keys that differ in one refused character only."""
+    kwargs: dict[str, Any] = {"transforms": [{"size[0]": 1, "name": "x" * 13 + str(i)} for i in range(220)], "a,b": 1, "a;b": 2}
+    config = Config(data=CustomDataConfig(factory="m:f", kwargs=kwargs))
+    whole = runfile.flatten(config)["data.kwargs.transforms"]
+    assert len(whole) > 7000
+    run = MlflowClient(uri).get_run(_start(uri, params=runfile.flatten(config)).ref.run_id)
+    stored = run.data.params["data.kwargs.transforms"]
+    assert len(stored) <= 6000
+    assert whole.startswith(stored[:5000])
+    assert f"shortened from {len(whole)} characters" in stored
+    apart = {name: value for name, value in run.data.params.items() if name.startswith("data.kwargs.a")}
+    assert sorted(apart.values()) == ["1", "2"]
+
+
+def test_free_tags_with_odd_characters_arrive(uri: str) -> None:
+    """D04: none refused, none on top of another."""
+    tags = {"a b": 1, "a@b": "x", "a=b": "y", "käse": None, "ok/1.0": True, "../up": "z", "x" * 300: "long"}
+    stored = MlflowClient(uri).get_run(_start(uri, tags=tags).ref.run_id).data.tags
+    free = {name: value for name, value in stored.items() if not name.startswith("mlflow.")}
+    assert sorted(free.values()) == sorted(["1", "x", "y", "null", "true", "z", "long"])
+    assert (free["a b"], free["ok/1.0"]) == ("1", "true")
+
+
 def test_awkward_metric_names_arrive_apart(uri: str) -> None:
     """D04."""
     tracker = _start(uri)
@@ -158,6 +183,60 @@ def test_resume_continues_the_run_with_each_step_once(uri: str) -> None:
     assert _rows(uri, "select count(*) from runs") == [(1,)]
 
 
+def test_the_description_follows_the_run_until_a_person_edits_it(uri: str) -> None:
+    client, config = MlflowClient(uri), Config()
+
+    def note() -> str:
+        return client.get_run(tracker.ref.run_id).data.tags["mlflow.note.content"]
+
+    first, second, third = (description(config, overrides=[f"seed={seed}"]) for seed in range(3))
+    tracker = _start(uri, description=first)
+    tracker.describe(second)
+    assert note() == second
+    tracker = _start(uri, description=third, resume_run_id=tracker.ref.run_id)
+    assert note() == third
+    client.set_tag(tracker.ref.run_id, "mlflow.note.content", "good one")
+    tracker.describe(first)
+    assert note() == "good one"
+    tracker = _start(uri, description=first, resume_run_id=tracker.ref.run_id)
+    assert note() == "good one"
+
+
+@pytest.mark.parametrize("source", ["/data/images", "torchvision.datasets.CIFAR10 é"])
+def test_the_data_set_is_an_input_once(uri: str, source: str) -> None:
+    """Also after a resume; MLflow's own reader finds the source, and its filter the run."""
+    import mlflow
+
+    about = {"name": "digits", "source": source, "digest": "0123456789" * 6 + "abcd", "train_size": 1437, "val_size": 360, "classes": 10}
+    tracker = _start(uri)
+    tracker.log_dataset(about, context="training")
+    _start(uri, resume_run_id=tracker.ref.run_id).log_dataset(about, context="training")
+    _start(uri)
+    client = MlflowClient(uri)
+    (found,) = client.search_runs([tracker.ref.experiment_id], filter_string="dataset.name = 'digits' and dataset.context = 'training'")
+    (given,) = found.inputs.dataset_inputs
+    assert found.info.run_id == tracker.ref.run_id
+    assert about["digest"].startswith(given.dataset.digest)
+    assert len(given.dataset.digest) == 36
+    assert json.loads(given.dataset.profile)["train_size"] == 1437
+    assert source in str(json.loads(mlflow.data.get_source(given.dataset).to_json()))
+
+
+def test_params_that_fail_at_start_are_sent_at_the_end(uri: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    """FAULTS 15: a store that dies after the run was made costs a warning, and not a second run."""
+    with monkeypatch.context() as patch:
+        patch.setattr(mlflow_tracker, "_log_params", _away)
+        tracker = _start(uri, params={"lr": 0.1})
+    assert MlflowClient(uri).get_run(tracker.ref.run_id).data.params == {}
+    assert "params can't be set" in caplog.text
+    tracker.finish("FINISHED")
+    assert MlflowClient(uri).get_run(tracker.ref.run_id).data.params == {"lr": "0.1"}
+
+
+def _away(*_: Any) -> None:
+    raise OSError("the server is down")
+
+
 @pytest.mark.parametrize("run_id", ["0123456789abcdef0123456789abcdef", "../x"])
 def test_resuming_an_unknown_run_gives_a_choice(uri: str, run_id: str) -> None:
     """D07."""
@@ -193,6 +272,7 @@ def test_experiment_name_cannot_leave_the_artifact_folder(uri: str, tmp_path: Pa
     tracker = _start(uri, config=TrackingConfig(experiment_name="../../evil"), run_name="../../evil")
     assert tracker.log_artifacts({"f.txt": file}) == ()
     assert tracker.log_artifacts({"../../y/f.txt": file, "later.txt": file}) == ("../../y/f.txt", "later.txt")
+    assert tracker.log_artifacts({str(tmp_path / "outside" / "f.txt"): file}) == (str(tmp_path / "outside" / "f.txt"),)
     stray = [path for path in tmp_path.rglob("*") if path.is_file() and "mlartifacts" not in path.parts and path != file]
     assert sorted(path.name for path in stray) == ["mlflow.db", "mlflow.db.lock"]
 
@@ -217,24 +297,14 @@ def dead_server() -> Iterator[str]:
         yield f"http://me:secret@127.0.0.1:{server.getsockname()[1]}"
 
 
-def test_required_store_that_is_away_is_exit_75(dead_server: str) -> None:
-    """FAULTS 14: within 10 s, and without the password."""
+def test_store_that_is_away_is_exit_75(dead_server: str) -> None:
+    """FAULTS 14: within 10 s, and without the password; whether that ends the run is up to the launcher."""
     begin = time.monotonic()
     with pytest.raises(TryAgainError, match="Connection refused") as raised:
-        _start(dead_server, config=TrackingConfig(required=True))
+        _start(dead_server)
     assert time.monotonic() - begin < 10
     assert raised.value.exit_code == 75
     assert "secret" not in str(raised.value)
-
-
-def test_optional_store_that_is_away_costs_one_warning(dead_server: str, caplog: pytest.LogCaptureFixture) -> None:
-    """FAULTS 14, D16."""
-    with caplog.at_level(logging.WARNING):
-        tracker = start(TrackingConfig(), uri=dead_server, root=Path("/nowhere"), run_name="r", params={}, tags={})
-    assert isinstance(tracker, NullTracker)
-    assert tracker.ref is None
-    assert len(caplog.records) == 1
-    assert "secret" not in caplog.text
 
 
 def test_a_server_that_hangs_costs_seconds_at_the_end(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -292,7 +362,7 @@ def test_a_lock_that_never_opens_is_reported(uri: str, monkeypatch: pytest.Monke
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
         connection.execute("BEGIN EXCLUSIVE")
         with pytest.raises(TryAgainError, match="locked"):
-            _start(uri, config=TrackingConfig(required=True))
+            _start(uri)
 
 
 def test_four_threads_create_one_store(tmp_path: Path) -> None:
@@ -390,7 +460,7 @@ def test_a_net_that_cannot_be_exported_costs_a_warning(
     tracker = _start(uri)
     with caplog.at_level(logging.WARNING):
         assert not tracker.log_model(_DataDependent(), np.ones((2, 1, 4, 4), np.float32))
-    assert [record.name for record in caplog.records if record.levelno >= logging.WARNING] == ["src.tracking.mlflow"]
+    assert [record.name for record in caplog.records if record.levelno >= logging.WARNING] == ["src.tracking.mlflow_tracker"]
     assert "def forward" not in "".join(capfd.readouterr())
     (model,) = MlflowClient(uri).search_logged_models([tracker.ref.experiment_id])
     assert model.status.value == "FAILED"

@@ -144,3 +144,20 @@ def test_one_read_is_bounded_and_all_is_sent(journal: Journal, monkeypatch: pyte
     assert sender.close(5) == SentReport(sent=95, failed=0)
     assert max(sizes) <= 10
     assert tracker.points == _points(95)
+
+
+def test_two_journals_go_to_two_trackers_and_each_gets_everything_once(journal: Journal) -> None:
+    """A tracker that fails is sent its points again; the one that doesn't gets no doubles."""
+    other = Journal(journal.path.with_name("system.jsonl"))
+    good, bad = _Recorder(), _Recorder(_raise)
+    senders = [Sender(journal.path, other.path, poll_seconds=0.01) for _ in range(2)]
+    for sender, tracker in zip(senders, (good, bad), strict=True):
+        sender.start()
+        sender.attach(tracker)
+    journal.write(_points(3))
+    other.write(_points(2, first=10))
+    _wait(lambda: len(good.points) == 5 and bad.calls >= 3)
+    bad.fault = lambda: None
+    assert [sender.close(5) for sender in senders] == [SentReport(sent=5, failed=0)] * 2
+    for tracker in (good, bad):
+        assert sorted(point.step for point in tracker.points) == [1, 2, 3, 10, 11]

@@ -1,0 +1,73 @@
+"""What is recorded of a run besides its metrics: how it was started, with which data, how it ended, and its files."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from src.config import runfile
+from src.config.schema import Config, EvaluateConfig, Split
+from src.launch.locate import PROJECT_ROOT, RUN_DIR_TAG
+from src.tracking import journal, mlflow, plots, system
+from src.tracking.base import Tracker
+from src.tracking.describe import description
+from src.tracking.messages import shown_uri
+
+_FILES = ("run.yaml", "result.json", "data.json", "train.log", "evaluate.log", "evaluation.json")
+_CONTEXTS = {Split.train: "training", Split.val: "validation", Split.test: "test"}
+
+
+def open_run(config: Config, *, run_dir: Path, uri: str, overrides: list[str], resume_run_id: str | None) -> Tracker:
+    """A new run in the MLflow store ``uri``, or the one to continue; raises what ``mlflow.start`` raises."""
+    about = system.run_tags() | {"halfstep.overrides": shown_uri(" ".join(overrides)), RUN_DIR_TAG: str(run_dir)}
+    params = runfile.flatten(config)
+    if config.tracking.uri:
+        params["tracking.uri"] = shown_uri(config.tracking.uri)
+    return mlflow.start(
+        config.tracking,
+        uri=uri,
+        root=PROJECT_ROOT,
+        run_name=config.tracking.run_name or config.name or "run",
+        params=params,
+        tags=about | config.tags,
+        description=config.tracking.description or description(config, overrides=overrides),
+        resume_run_id=resume_run_id,
+    )
+
+
+def record_end(tracker: Tracker, config: Config, *, run_dir: Path, overrides: list[str], result: Mapping[str, Any]) -> None:
+    """Tags, data set and description, as far as the run came."""
+    tracker.set_tags({f"effective.{key}": value for key, value in result.get("effective", {}).items()} | outcome_tags(result))
+    if (run_dir / "data.json").exists():
+        context = _CONTEXTS[config.split] if isinstance(config, EvaluateConfig) else "training"
+        tracker.log_dataset(json.loads((run_dir / "data.json").read_text(encoding="utf-8")), context=context)
+    if not config.tracking.description:
+        tracker.describe(description(config, overrides=overrides, result=result))
+
+
+def outcome_tags(result: Mapping[str, Any]) -> dict[str, str]:
+    """Tags that say how the run ended and what it computed in."""
+    found = {"exit_code": str(result["exit_code"])}
+    if result["reason"]:
+        found["reason"] = result["reason"]
+    if result["precision"]:
+        found |= {"computed_dtype": result["precision"]["dtype"], "loss_scaling": str(result["precision"]["scaler"])}
+    if result["device"]:
+        found["device"] = result["device"]
+    return found
+
+
+def files(run_dir: Path) -> dict[str, Path]:
+    """The files of a run that a tracker keeps, by their names there; plots are drawn here."""
+    found = {name: run_dir / name for name in _FILES}
+    points, _ = journal.read_points(run_dir / "metrics.jsonl")
+    if points:
+        plots.curves(points, run_dir / "curves.png")
+        found["plots/curves.png"] = run_dir / "curves.png"
+    if found["evaluation.json"].exists():
+        evaluation = json.loads(found["evaluation.json"].read_text(encoding="utf-8"))
+        plots.confusion(np.asarray(evaluation["confusion"]), evaluation["class_names"], run_dir / "confusion.png")
+        found["plots/confusion.png"] = run_dir / "confusion.png"
+    return {name: path for name, path in found.items() if path.exists()}
