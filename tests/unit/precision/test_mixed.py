@@ -21,7 +21,7 @@ def build(name: str, dtype: Dtype, **scaler: object):
 def sgd(model: nn.Module, lr: float = 0.1, **kwargs: object):
     config = SGDConfig(lr=lr, momentum=0.0, nesterov=False, weight_decay=0.0, **kwargs)
     optimizer = build_optimizer(config, model)
-    return optimizer, Schedule(ConstantConfig(), optimizer, optim=config, total_updates=100)
+    return optimizer, Schedule(ConstantConfig(), optimizer, optim=config, total_updates=100, updates_per_epoch=5)
 
 
 def train_step(model, precision, optimizer, x, *, clip_norm=None, factor=1.0):
@@ -62,7 +62,7 @@ def test_a_bad_gradient_touches_nothing_but_the_scale(name, dtype, fused):
     model = nn.Linear(4, 2)
     config = AdamWConfig(lr=0.1, fused=fused)
     optimizer = build_optimizer(config, model)
-    schedule = Schedule(ConstantConfig(), optimizer, optim=config, total_updates=10)
+    schedule = Schedule(ConstantConfig(), optimizer, optim=config, total_updates=10, updates_per_epoch=5)
     precision = build(name, dtype)
     train_step(model, precision, optimizer, torch.ones(2, 4))
     weights = [p.detach().clone() for p in model.parameters()]
@@ -87,7 +87,7 @@ def test_a_skipped_first_step_leaves_no_trace(name, dtype, optim):
         torch.manual_seed(0)
         model = nn.Linear(64, 64)
         optimizer = build_optimizer(optim, model)
-        Schedule(ConstantConfig(), optimizer, optim=optim, total_updates=10)
+        Schedule(ConstantConfig(), optimizer, optim=optim, total_updates=10, updates_per_epoch=5)
         precision = build(name, dtype)
         garbage = [torch.full((64, 64), float("nan")) for _ in range(20)]  # what freed memory may hold
         del garbage

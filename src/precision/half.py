@@ -1,0 +1,127 @@
+"""Half weights: apex's levels O2 (float32 master weights in the optimizer) and O3 (nothing but half)."""
+
+from contextlib import AbstractContextManager, nullcontext
+from copy import deepcopy
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.optim import Optimizer
+
+from src.precision.overrides import Override, apply_overrides, cast_calls
+from src.precision.scaling import Scaling, all_gradients, gradient_statistics
+
+NORMS = (nn.LayerNorm, nn.GroupNorm, nn.RMSNorm, nn.LocalResponseNorm)
+
+
+class Half:
+    """The network computes in ``dtype``; with ``masters`` the optimizer updates a float32 copy of its weights.
+
+    Master weights keep updates that are too small for half (Micikevicius et al., 2018, section 3.1). Inputs are cast at the
+    network's door and logits back to float32, so the loss is float32. Batch norm stays float32 if ``keep_batchnorm``; other
+    norms do with masters, where everything but matmuls and convolutions should be safe.
+    """
+
+    def __init__(
+        self, name: str, *, device: torch.device, dtype: torch.dtype, scaling: Scaling, overrides: list[Override],
+        masters: bool, keep_batchnorm: bool,
+    ) -> None:  # fmt: skip
+        self.name = name
+        self.dtype = dtype
+        self.scaled = scaling.enabled
+        self._device = device
+        self._scaling = scaling
+        self._overrides = overrides
+        self._masters = masters
+        self._keep_batchnorm = keep_batchnorm
+        self._pairs: list[tuple[nn.Parameter, nn.Parameter]] = []  # master, weight that computes
+        self._gradients: list[Tensor] = []
+        torch.backends.cuda.matmul.allow_tf32 = False
+        torch.backends.cudnn.allow_tf32 = False
+
+    def prepare(self, model: nn.Module) -> nn.Module:
+        """A half copy beside the float32 ``model``, sharing what stays float32; without masters the model itself, made half."""
+        if not self._masters:
+            self._make_half(model)
+            return model
+        working = self.evaluable(model.float())
+        self._pairs = list(zip(model.parameters(), working.parameters(), strict=True))
+        self._gradients = [torch.zeros_like(master) for master, _ in self._pairs]
+        buffers = dict(model.named_buffers())
+        for module_name, module in working.named_modules():
+            for name, buffer in list(module.named_buffers(recurse=False)):
+                own = buffers[f"{module_name}.{name}" if module_name else name]
+                if own.dtype == buffer.dtype:
+                    module.register_buffer(name, own, persistent=name not in module._non_persistent_buffers_set)
+        return working
+
+    def evaluable(self, model: nn.Module) -> nn.Module:
+        """A half copy of ``model``."""
+        working = deepcopy(model)
+        self._make_half(working)
+        return working
+
+    def _make_half(self, model: nn.Module) -> None:
+        for module in model.modules():
+            if isinstance(module, _BatchNorm) and self._keep_batchnorm:
+                continue  # its kernels take half images with float32 weights and statistics
+            if isinstance(module, NORMS) and self._masters:
+                cast_calls(module, inputs=torch.float32, outputs=self.dtype)
+                continue
+            for tensor in (*module.parameters(recurse=False), *module.buffers(recurse=False)):
+                if tensor.is_floating_point():
+                    tensor.data = tensor.data.to(self.dtype)
+        apply_overrides(model, self._overrides, device_type=self._device.type, inside=self.dtype)
+        cast_calls(model, inputs=self.dtype, outputs=torch.float32)
+
+    @torch.no_grad()
+    def refresh(self) -> None:
+        """Round the masters into the weights that compute."""
+        if self._pairs:
+            torch._foreach_copy_([weight.data for _, weight in self._pairs], [master.data for master, _ in self._pairs])
+
+    def autocast(self) -> AbstractContextManager[Any]:
+        """No casts besides those at the door."""
+        return nullcontext()
+
+    def backward(self, loss: Tensor) -> None:
+        """Backward of the scaled loss."""
+        self._scaling.backward(loss)
+
+    def step(self, optimizer: Optimizer, *, clip_norm: float | None) -> Tensor:
+        """Gradients to float32, clip, update unless one is inf or NaN, round the masters; returns the true gradient norm (0-d)."""
+        self._collect_gradients()
+        norm = self._scaling.step(optimizer, clip_norm=clip_norm)
+        self.refresh()
+        return norm
+
+    @torch.no_grad()
+    def _collect_gradients(self) -> None:
+        targets, sources = [], []
+        for (master, weight), gradient in zip(self._pairs, self._gradients, strict=True):
+            if weight.grad is None:
+                continue
+            master.grad = gradient
+            targets.append(gradient)
+            sources.append(weight.grad)
+            weight.grad = None
+        if targets:
+            torch._foreach_copy_(targets, sources)
+
+    def gradient_statistics(self, optimizer: Optimizer) -> Tensor:
+        """Non-finite values, and the share of scaled values that is zero or subnormal in ``dtype`` [2]."""
+        own = [weight.grad for _, weight in self._pairs if weight.grad is not None]
+        return gradient_statistics(own or all_gradients(optimizer), dtype=self.dtype)
+
+    def loss_scale(self) -> Tensor:
+        """The loss scale in use (0-d)."""
+        return self._scaling.loss_scale()
+
+    def state_dict(self) -> dict[str, Any]:
+        """The scaler's state; the masters are the model's own weights."""
+        return self._scaling.state_dict()
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Restore the scaler's state."""
+        self._scaling.load_state_dict(state)
