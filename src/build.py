@@ -1,6 +1,8 @@
 """Composition root: config + rank -> parts, in the one correct order."""
 
+import logging
 from collections.abc import Callable
+from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -8,13 +10,17 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from src.config.schema import Config, EvaluateConfig
+from src.checkpoint.weights import read_weights
+from src.config import runfile
+from src.config.resolve import WEIGHTS_BY_NAME
+from src.config.schema import Config, CustomModelConfig, EvaluateConfig, ModelConfig
 from src.data.base import Data, EvalFeed, InputFormat, InputNeeds, Placement
 from src.data.build import build_data, build_eval
+from src.engine.ema import WeightAverage
 from src.engine.meter import Meter
 from src.engine.state import Parts
 from src.errors import ConfigError
-from src.models import MODELS, build_model
+from src.models import build_model, input_needs, load_pretrained, named_weights
 from src.optim import Schedule, build_optimizer
 from src.parallel import Parallel, build_parallel
 from src.precision import Precision, build_precision
@@ -22,6 +28,8 @@ from src.runtime import memory, rank as ranks, seed
 from src.runtime.progress import Progress
 from src.runtime.rank import Rank
 from src.tracking.journal import Journal
+
+log = logging.getLogger(__name__)
 
 
 def train_parts(config: Config, *, run_dir: Path, rank: Rank, stop_requested: Callable[[], int]) -> Parts:
@@ -34,24 +42,31 @@ def train_parts(config: Config, *, run_dir: Path, rank: Rank, stop_requested: Ca
     parallel = build_parallel(config.parallel, rank=rank)
     parallel.enter()
     place = placement(config, rank)
-    spec = MODELS[config.model.name]
+    needs = input_needs(config.model)
     data = build_data(
         config.data,
         batch_size=config.train.batch_size,
         accumulate=config.train.accumulate,
         seed=config.seed,
         placement=place,
-        needs=InputNeeds(spec.channels, spec.min_image_size, spec.image_size),
+        needs=InputNeeds(needs.channels, needs.min_image_size, needs.image_size),
     )
     num_classes = head_size(config, data.class_names)
     seed.seed_weights(config.seed)
-    model = place_model(build_model(config.model.name, num_classes=num_classes, channels=data.channels), place)
+    model = build_model(config.model, num_classes=num_classes, channels=data.channels, image_size=data.image_size)
+    if config.model.pretrained is not None and config.resume is None:
+        start_from_weights(model, config.model)
+    model = place_model(model, place)
     precision = build_precision(config.precision, device=rank.device)
-    model = precision.prepare(model)
-    computed = observed_dtype(model, torch.zeros(2, data.channels, data.image_size, data.image_size, device=rank.device), precision)
-    wrapped = parallel.wrap(model)
+    working = precision.prepare(model)
+    images = torch.zeros(2, data.channels, data.image_size, data.image_size, device=rank.device)
+    computed = try_model(working, images, precision=precision, num_classes=num_classes, name=config.model.name)
+    refuse_lone_images(working, images[:1], micro_batch_size=effective["micro_batch_size"])
+    average = None if config.train.ema_decay is None else WeightAverage(model, decay=config.train.ema_decay)
+    wrapped = parallel.wrap(working)
     optimizer = build_optimizer(config.optim, model)
     planned = planned_steps(config, data)
+    schedule = Schedule(config.schedule, optimizer, optim=config.optim, total_updates=planned, updates_per_epoch=data.train.steps_per_epoch)
     seed.seed_rank(config.seed, rank=rank.rank)
     return Parts(
         config=config,
@@ -59,11 +74,13 @@ def train_parts(config: Config, *, run_dir: Path, rank: Rank, stop_requested: Ca
         rank=rank,
         data=data,
         model=model,
+        working=working,
         wrapped=wrapped,
+        average=average,
         precision=precision,
         parallel=parallel,
         optimizer=optimizer,
-        schedule=Schedule(config.schedule, optimizer, optim=config.optim, total_updates=planned),
+        schedule=schedule,
         meter=Meter(parallel),
         journal=Journal(run_dir / "metrics.jsonl") if rank.is_main else None,
         progress=Progress(planned, shown=rank.is_main),
@@ -111,11 +128,11 @@ def evaluation_parts(config: EvaluateConfig, payload: dict[str, Any], *, rank: R
         form=InputFormat(data["channels"], data["image_size"], data["mean"], data["std"]),
         class_names=payload["class_names"],
     )
-    model = load_model(payload)
+    model = load_model(payload, trust_code=config.trust_code)
     precision = build_precision(config.precision, device=rank.device)
     model = precision.prepare(place_model(model, place))
-    shape = example_shape(payload)
-    computed = observed_dtype(model, torch.zeros(*shape, device=rank.device), precision)
+    images = torch.zeros(*example_shape(payload), device=rank.device)
+    computed = try_model(model, images, precision=precision, num_classes=data["num_classes"], name=payload["config"]["model"]["name"])
     return Evaluable(
         model=model,
         feed=feed,
@@ -123,17 +140,36 @@ def evaluation_parts(config: EvaluateConfig, payload: dict[str, Any], *, rank: R
         parallel=parallel,
         class_names=payload["class_names"],
         num_classes=data["num_classes"],
-        effective=effective | {"backend": parallel.backend, "computed_dtype": computed, "channels_last": place.channels_last},
+        effective=effective
+        | {
+            "backend": parallel.backend,
+            "computed_dtype": computed,
+            "channels_last": place.channels_last,
+            "broken_images": feed.broken_images,
+        },
     )
 
 
-def load_model(payload: dict[str, Any]) -> nn.Module:
-    """The bare network of a checkpoint, on the CPU in float32, ready for evaluation."""
-    name = payload["config"]["model"]["name"]
-    data = payload["data"]
-    model = build_model(name, num_classes=data["num_classes"], channels=data["channels"])
-    model.load_state_dict(payload["model"])
+def load_model(payload: dict[str, Any], *, trust_code: bool) -> nn.Module:
+    """The bare network of a checkpoint, on the CPU in float32, ready for evaluation: the average of its weights if it has one.
+
+    Raises ``ConfigError`` for a network that a function of the user's own builds, unless ``trust_code`` allows to run it.
+    """
+    saved: Config = runfile.to_config(payload["config"])
+    config, data = saved.model, payload["data"]
+    if isinstance(config, CustomModelConfig) and not trust_code:
+        raise ConfigError(f"the checkpoint's network comes from the function {config.factory}; add trust_code=true to let it run")
+    model = build_model(config, num_classes=data["num_classes"], channels=data["channels"], image_size=data["image_size"])
+    model.load_state_dict(payload["ema"] or payload["model"])
     return model.eval()
+
+
+def start_from_weights(model: nn.Module, config: ModelConfig) -> None:
+    """Put the weights of ``model.pretrained`` into the model and say which were left fresh."""
+    source = str(config.pretrained)
+    weights = named_weights(config) if source in WEIGHTS_BY_NAME else read_weights(Path(source))
+    fresh = load_pretrained(model, weights, reset_head=config.reset_head, source=source)
+    log.info("starting from the weights of %s%s", source, f"; not loaded: {', '.join(fresh)}" if fresh else "")
 
 
 def example_shape(payload: dict[str, Any]) -> tuple[int, int, int, int]:
@@ -157,9 +193,11 @@ def start_process(config: Config, rank: Rank) -> dict[str, Any]:
 
 
 def placement(config: Config, rank: Rank) -> Placement:
-    """Where batches go."""
-    channels_last = rank.device.type == "cuda" if config.train.channels_last == "auto" else bool(config.train.channels_last)
-    return Placement(rank.rank, rank.world_size, rank.local_world_size, rank.device, channels_last)
+    """Where batches go. ``channels_last=auto`` is on where tensor cores compute; plain float32 kernels are faster without (benchmarks)."""
+    channels_last = config.train.channels_last
+    if channels_last == "auto":
+        channels_last = rank.device.type == "cuda" and config.precision.name not in ("fp32", "o0")
+    return Placement(rank.rank, rank.world_size, rank.local_world_size, rank.device, bool(channels_last))
 
 
 def place_model(model: nn.Module, place: Placement) -> nn.Module:
@@ -185,14 +223,53 @@ def planned_steps(config: Config, data: Data) -> int:
 
 
 @torch.no_grad()
-def observed_dtype(model: nn.Module, images: Tensor, precision: Precision) -> str:
-    """The dtype the first convolution or matmul really computes in: what is recorded, whatever was asked for."""
+def try_model(model: nn.Module, images: Tensor, *, precision: Precision, num_classes: int, name: str) -> str:
+    """Run the network once and return the dtype that its first convolution or matmul really computed in.
+
+    That dtype is recorded, whatever was asked for. Raises ``ConfigError`` for a network that can't take ``images`` or
+    does not return logits [B, num_classes]; an error of the user's own network comes as it is.
+    """
     seen: list[torch.dtype] = []
-    first = next(module for module in model.modules() if isinstance(module, nn.Conv2d | nn.Linear))
+    first = next((module for module in model.modules() if isinstance(module, nn.Conv2d | nn.Linear)), model)
     hook = first.register_forward_hook(lambda module, args, output: seen.append(output.dtype))
     model.eval()
-    with precision.autocast():
-        model(images)
-    model.train()
-    hook.remove()
-    return str(seen[0]).removeprefix("torch.")
+    try:
+        with precision.autocast():
+            logits = model(images)
+    except (RuntimeError, ValueError, AssertionError) as error:
+        if name == "custom" or isinstance(error, torch.OutOfMemoryError):
+            raise
+        side = images.shape[-1]
+        raise ConfigError(
+            f"model={name} can't take images of {side} x {side} pixels ({_first_line(error)}); set another data.image_size"
+        ) from error
+    finally:
+        model.train()
+        hook.remove()
+    if not isinstance(logits, Tensor) or logits.shape != (len(images), num_classes):
+        got = f"shape {list(logits.shape)}" if isinstance(logits, Tensor) else f"a {type(logits).__name__}"
+        raise ConfigError(
+            f"model={name} returns {got} for {len(images)} images; it must return logits [{len(images)}, {num_classes}], a number a class"
+        )
+    tf32 = seen[0] == torch.float32 and torch.backends.cuda.matmul.allow_tf32
+    return "tfloat32" if tf32 else str(seen[0]).removeprefix("torch.")
+
+
+@torch.no_grad()
+def refuse_lone_images(model: nn.Module, image: Tensor, *, micro_batch_size: int) -> None:
+    """Raise ``ConfigError`` if micro-batches hold a single image and the network's batch norm can't train on one."""
+    if micro_batch_size > 1:
+        return
+    try:
+        deepcopy(model)(image)
+    except ValueError as error:
+        if "more than 1 value per channel" not in str(error):
+            raise
+        raise ConfigError(
+            "train.batch_size leaves one image a rank and micro-batch, and the network's batch norm needs two; "
+            "use a larger train.batch_size or a smaller train.accumulate"
+        ) from error
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]

@@ -43,6 +43,8 @@ def run_training(config: Config, *, run_dir: Path, rank: Rank, signals: StopSign
     state = TrainState() if payload is None else snapshot.restore(parts, payload)
     if rank.is_main:
         save.remove_leftovers(run_dir / "checkpoints")
+        save.refuse_full_disk(run_dir / "checkpoints", size=snapshot.state_bytes(parts), keep=config.save.keep)
+        write_json(run_dir / "data.json", parts.data.describe())
     signals.graceful = True  # from here on there is a step to finish and something to save
     try:
         loop.fit(parts, state)
@@ -89,6 +91,7 @@ def training_result(parts: Parts, state: TrainState) -> dict[str, Any]:
         "metrics": state.metrics,
         "best": {"step": state.best_step, "epoch": state.best_epoch, "value": state.best_value},
         "epochs": state.epoch,
+        "stopped_early": parts.stopped_early(state),
         "steps": state.step,
         "updates": state.updates,
         "skipped_updates": state.step - state.updates,

@@ -4,16 +4,19 @@ import re
 
 from src.config.ranges import check_ranges
 from src.config.schema import (
+    FIXED_SIZES,
     OPTIONS,
-    SMALLEST_IMAGE,
     AdamWConfig,
     Backend,
     Config,
+    CustomDataConfig,
+    CustomModelConfig,
     DDPConfig,
     Dtype,
     EvaluateConfig,
     ImageFolderConfig,
     Mode,
+    MultiStepConfig,
     SGDConfig,
     SyntheticConfig,
 )
@@ -38,6 +41,7 @@ def check(config: Config, *, cuda_devices: int | None) -> None:
     """
     check_options(config)
     check_ranges(config)
+    _trust(config)
     _names(config)
     _secrets(config)
     _objective(config)
@@ -50,6 +54,7 @@ def check(config: Config, *, cuda_devices: int | None) -> None:
     if config.resume == "":
         raise ConfigError("resume= is empty; give a checkpoint file, a run directory, an MLflow run id, auto or null")
     _optim(config)
+    _schedule(config)
     _data(config)
     _model(config)
     _precision(config, cuda_devices)
@@ -75,6 +80,14 @@ def check_options(config: Config) -> None:
         chosen = getattr(config, group)
         if chosen.name not in options or type(chosen) is not options[chosen.name]:
             raise ConfigError(f"{group}.name={chosen.name}: choose the group option instead: {group}={chosen.name}")
+
+
+def _trust(config: Config) -> None:
+    if not isinstance(config, EvaluateConfig) or config.trust_code:
+        return
+    for group, section in (("model", config.model), ("data", config.data)):
+        if isinstance(section, CustomModelConfig | CustomDataConfig):
+            raise ConfigError(f"{group}.factory={section.factory} is code that the checkpoint names; add trust_code=true to let it run")
 
 
 def _secrets(config: Config) -> None:
@@ -158,8 +171,20 @@ def _optim(config: Config) -> None:
         raise ConfigError(f"optim.betas={show(optim.betas)} must be two numbers of at least 0 and below 1, as in [0.9,0.999]")
 
 
+def _schedule(config: Config) -> None:
+    schedule = config.schedule
+    if isinstance(schedule, MultiStepConfig):
+        milestones = schedule.milestones
+        if not milestones or min(milestones) < 1 or sorted(set(milestones)) != milestones:
+            raise ConfigError(f"schedule.milestones={show(milestones)} must be growing epochs of at least 1, as in [10,15]")
+
+
 def _data(config: Config) -> None:
     data = config.data
+    if isinstance(data, CustomDataConfig):
+        _factory("data", data.factory)
+        if data.skip_broken:
+            raise ConfigError("data.skip_broken reads image files; with data=custom your own function decides what to leave out: use 0")
     if isinstance(data, ImageFolderConfig) and not data.root:
         raise ConfigError("data.root is not set; give the folder that holds the class folders: data.root=DIR")
     if isinstance(data, SyntheticConfig) and data.channels == 2:
@@ -174,24 +199,54 @@ def _data(config: Config) -> None:
 
 
 def _model(config: Config) -> None:
-    size = config.data.image_size
-    least = SMALLEST_IMAGE[config.model.name]
+    model, size = config.model, config.data.image_size
+    least, _ = FIXED_SIZES.get(model.name, (1, 224))
     if isinstance(size, int) and size < least:
-        raise ConfigError(f"data.image_size={size} is too small for model={config.model.name}; use at least {least}, or auto")
+        raise ConfigError(f"data.image_size={size} is too small for model={model.name}; use at least {least}, or auto")
+    if isinstance(model, CustomModelConfig):
+        _factory("model", model.factory)
+    if model.reset_head and model.pretrained is None:
+        raise ConfigError("model.reset_head=true has no effect without weights to start from; set model.pretrained=PATH or leave it out")
+    if model.pretrained == "":
+        raise ConfigError("model.pretrained= is empty; give a weights file, a run directory, torchvision or null")
+
+
+def _factory(group: str, factory: str | None) -> None:
+    if factory is None:
+        raise ConfigError(f"{group}.factory is not set; name your function: {group}.factory=package.module:function")
+    if not re.fullmatch(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*", factory):
+        raise ConfigError(f"{group}.factory={factory} must have the form package.module:function")
 
 
 def _precision(config: Config, cuda_devices: int | None) -> None:
-    precision = config.precision
-    if precision.name == "fp32" and precision.dtype is not Dtype.auto:
-        raise ConfigError(f"precision.dtype={precision.dtype.name} has no effect with precision=fp32; use precision=amp")
-    if precision.scaler.enabled is not True:
+    precision, scaler = config.precision, config.precision.scaler
+    name, full = precision.name, precision.name in ("fp32", "tf32", "o0")
+    if full and precision.dtype is not Dtype.auto:
+        raise ConfigError(f"precision.dtype={precision.dtype.name} has no effect with precision={name}; use precision=amp")
+    if name == "bf16" and precision.dtype is Dtype.float16:
+        raise ConfigError("precision.dtype=float16 contradicts precision=bf16; use precision=amp")
+    if precision.keep_batchnorm_fp32 != "auto" and name not in ("o2", "o3"):
+        raise ConfigError(
+            f"precision.keep_batchnorm_fp32={show(precision.keep_batchnorm_fp32)} has no effect with precision={name}, whose weights are "
+            "all float32; use it with precision=o2 or o3"
+        )
+    for text in precision.overrides:
+        if not re.fullmatch(r"[^=]+=(float32|float16|bfloat16)", text):
+            raise ConfigError(f"precision.overrides: {text!r} must be PATTERN=DTYPE with float32, float16 or bfloat16")
+    if not scaler.min_scale <= scaler.init_scale <= scaler.max_scale:
+        raise ConfigError(
+            f"precision.scaler.init_scale={scaler.init_scale} must lie in min_scale={scaler.min_scale} to max_scale={scaler.max_scale}"
+        )
+    if scaler.enabled is not True:
         return
-    if precision.name == "fp32":
-        raise ConfigError("precision.scaler.enabled=true needs float16, but precision=fp32 computes in float32; use precision=amp or auto")
-    if precision.dtype is Dtype.bfloat16:
-        where = "precision.dtype=bfloat16"
+    if full:
+        raise ConfigError(
+            f"precision.scaler.enabled=true needs float16, but precision={name} computes in float32; use precision=amp or auto"
+        )
+    if precision.dtype is Dtype.bfloat16 or name == "bf16":
+        where = "precision=bf16 computes in bfloat16" if name == "bf16" else "precision.dtype=bfloat16"
     elif precision.dtype is Dtype.auto and _surely_cpu(config, cuda_devices):
-        where = f"precision={precision.name} computes in bfloat16 on a CPU"
+        where = f"precision={name} computes in bfloat16 on a CPU"
     else:
         return
     raise ConfigError(f"precision.scaler.enabled=true needs float16, but {where}; use scaler.enabled=auto or precision.dtype=float16")

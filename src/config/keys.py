@@ -1,21 +1,31 @@
 """Which option paths exist, given the option chosen of every group, and what to say about one that doesn't."""
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import MISSING, dataclass, fields, is_dataclass
 from difflib import SequenceMatcher, get_close_matches
 from functools import cache
 from typing import Any, get_origin, get_type_hints
 
-from src.config.schema import OPTIONS
+from src.config.schema import OPTIONS, Config
 from src.errors import ConfigError
+
+HABITS: dict[str, dict[str, str]] = {
+    "precision": dict.fromkeys(("fp16", "float16", "half"), "amp precision.dtype=float16")
+    | {"mixed": "amp", "bfloat16": "bf16", "float32": "fp32", "full": "fp32"},
+}
+"""Group -> what other programs call an option -> what it is here."""
+
+
+_hints = cache(get_type_hints)  # slow, and asked for again and again
 
 
 @dataclass(frozen=True)
 class Leaf:
-    """A single value of the config: its dotted path, its annotation and the rule it was declared with."""
+    """A single value of the config: its dotted path, annotation and default, and what it was declared with (its doc line, its rule)."""
 
     path: str
     annotation: Any
+    default: Any
     rule: Mapping[str, Any]
 
 
@@ -35,7 +45,7 @@ def section_kind(kind: type, name: str, names: Mapping[str, str], *, top: bool) 
     """The dataclass of field ``name`` of ``kind``, or None for a single value; ``names`` holds the chosen options of the groups."""
     if top and name in OPTIONS:
         return option_kind(name, names.get(name))
-    annotation = get_type_hints(kind)[name]
+    annotation = _hints(kind)[name]
     return annotation if isinstance(annotation, type) and is_dataclass(annotation) else None
 
 
@@ -50,14 +60,34 @@ def _leaves(kind: type, names: tuple[tuple[str, str], ...]) -> dict[str, Leaf]:
 
 
 def _walk(kind: type, names: Mapping[str, str], prefix: str) -> Iterator[Leaf]:
-    hints = get_type_hints(kind)
+    hints = _hints(kind)
     for field in fields(kind):
         path = prefix + field.name
         section = section_kind(kind, field.name, names, top=not prefix)
         if section is None:
-            yield Leaf(path, hints[field.name], field.metadata)
+            default = field.default if field.default_factory is MISSING else field.default_factory()
+            yield Leaf(path, hints[field.name], default, field.metadata)
         else:
             yield from _walk(section, names, path + ".")
+
+
+def every_leaf(kind: type) -> dict[str, Leaf]:
+    """The single values of the config ``kind`` by path, whatever options are chosen; of several with one path the first."""
+    found = leaves(kind, {group: next(iter(options)) for group, options in OPTIONS.items()})
+    for group, options in OPTIONS.items():
+        for name in options:
+            found = option_leaves(group, name) | found
+    return found
+
+
+def option_leaves(group: str, name: str) -> dict[str, Leaf]:
+    """The single values of option ``name`` of ``group`` by path."""
+    return {leaf.path: leaf for leaf in _walk(option_kind(group, name), {}, f"{group}.")}
+
+
+def choosable(paths: Iterable[str]) -> list[str]:
+    """``paths`` without the name of a group's option, which the group itself sets."""
+    return [path for path in paths if path.removesuffix(".name") not in OPTIONS]
 
 
 def sections(options: Iterable[str]) -> set[str]:
@@ -72,26 +102,61 @@ def free_sections(options: Mapping[str, Leaf]) -> tuple[str, ...]:
 
 def unknown_key(key: str, options: Mapping[str, Leaf], names: Mapping[str, str]) -> str:
     """What to say about ``key``, which is none of ``options``."""
-    group, _, rest = key.partition(".")
-    owners = [name for name, kind in OPTIONS.get(group, {}).items() if rest in {field.name for field in fields(kind)}]
-    if owners:
+    group = key.partition(".")[0]
+    if owners := _owners(key):
         return f"{key} belongs to {' or '.join(f'{group}={name}' for name in owners)}; {group}={names[group]} has no such option"
     if (leaf := _enclosing(key, options)) is not None:
         return f"{key} is not an option: {leaf} is a single value; write {leaf}=VALUE"
-    choosable = [path for path in options if path.removesuffix(".name") not in OPTIONS]
-    if (near := nearest(key, [*choosable, *OPTIONS])) is not None:
-        return f"{key} is not an option; did you mean {near}?"
-    siblings = [path for path in choosable if path.rpartition(".")[0] == key.rpartition(".")[0] != ""]
-    return f"{key} is not an option; use one of {', '.join(siblings)}" if siblings else f"{key} is not an option; --cfg job lists them all"
+    if (near := suggestion(key, options)) is not None:
+        return f"{key} is not an option; did you mean {near}{condition(near, options)}?"
+    siblings = [path for path in choosable(options) if path.rpartition(".")[0] == key.rpartition(".")[0] != ""]
+    return f"{key} is not an option; " + (f"use one of {', '.join(siblings)}" if siblings else "--help lists them all")
+
+
+def suggestion(key: str, options: Mapping[str, Leaf]) -> str | None:
+    """What ``key`` most likely stands for: one of ``options``, a group, or a key that needs another choice of a group."""
+    last = key.rpartition(".")[2]
+    here, anywhere = [*choosable(options), *OPTIONS], choosable(every_leaf(Config))
+    same_here, same_anywhere = ([path for path in paths if path.rpartition(".")[2] == last] for paths in (here, anywhere))
+    return next((near for paths in (same_here, same_anywhere, here, anywhere) if (near := nearest(key, paths))), None)
+
+
+def condition(path: str, options: Mapping[str, Leaf]) -> str:
+    """`` (with parallel=ddp)`` for a key that ``options`` lack because another choice has it."""
+    owners = [] if path in options else _owners(path)
+    return f" (with {path.partition('.')[0]}={owners[0]})" if owners else ""
+
+
+def _owners(key: str) -> list[str]:
+    """The options of the key's group that have it, unless all do."""
+    group = key.partition(".")[0]
+    kinds = OPTIONS.get(group, {})
+    names = [name for name in kinds if _has(option_leaves(group, name), key)]
+    return names if len(names) < len(kinds) else []
+
+
+def _has(options: Mapping[str, Leaf], key: str) -> bool:
+    return key in options or any(key.startswith(f"{path}.") for path in free_sections(options))
 
 
 def unknown_option(group: str, name: str, options: list[str]) -> str:
     """What to say about ``group=name``, which is none of ``options``."""
     if not options:
         return f"{group}={name} is not an option of {group}: there are none"
-    close = get_close_matches(name, options, n=1, cutoff=0.5)
-    hint = f"did you mean {group}={close[0]}? Options: " if close else "use one of "
-    return f"{group}={name} is not an option of {group}; {hint}{', '.join(sorted(options))}"
+    meant = _meant(group, name, options)
+    hint = f"did you mean {group}={meant}? Options: " if meant else "use one of "
+    return f"{group}={name} is {'empty' if not name else f'not an option of {group}'}; {hint}{', '.join(sorted(options))}"
+
+
+def _meant(group: str, name: str, options: list[str]) -> str | None:
+    """The option that ``name`` most likely stands for: a habit from elsewhere, another case, the start of a name, a typo."""
+    low = name.lower()
+    habit = HABITS.get(group, {}).get(low)
+    if low not in options and habit is not None and habit.split()[0] in options:
+        return habit
+    starts = [option for option in options if low and option.startswith(low)]
+    close = [low] if low in options else starts or get_close_matches(low, options, n=1, cutoff=0.5)
+    return close[0] if close else None
 
 
 def nearest(key: str, options: Iterable[str]) -> str | None:

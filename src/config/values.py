@@ -1,7 +1,7 @@
 """Plain values (from YAML, JSON or the command line) to the annotated type of an option, with errors a user can act on."""
 
 from collections.abc import Mapping
-from enum import Enum
+from enum import Enum, EnumMeta
 from types import NoneType, UnionType
 from typing import Any, Union, get_args, get_origin
 
@@ -10,11 +10,11 @@ from src.errors import ConfigError
 NOUNS: dict[Any, str] = {int: "an integer", float: "a float", str: "a string", bool: "true or false", dict: "a mapping"}
 
 
-def convert(value: Any, annotation: Any, *, path: str, words: tuple[str, ...] = ()) -> Any:
+def convert(value: Any, annotation: Any, *, path: str, words: tuple[str, ...] = (), limits: str = "") -> Any:
     """``value`` as ``annotation`` (a scalar, an Enum, ``list[float]``, ``dict[str, Any]``, Optional or Union of them).
 
     Raises:
-        ConfigError: ``value`` has another type; ``words`` are named as what a Union's string may be.
+        ConfigError: ``value`` has another type; ``words`` are named as what a Union's string may be, ``limits`` as what a number may be.
     """
     kinds = _members(annotation)
     if value is None and NoneType in kinds:
@@ -24,7 +24,7 @@ def convert(value: Any, annotation: Any, *, path: str, words: tuple[str, ...] = 
             return _read(value, kind, strict=len(kinds) > 1)
         except (TypeError, ValueError):
             continue
-    raise ConfigError(f"{path}={show(value)} is not {expected(annotation, words)}")
+    raise ConfigError(f"{path}={show(value)} is not {expected(annotation, words, limits)}")
 
 
 def show(value: Any) -> str:
@@ -40,13 +40,18 @@ def show(value: Any) -> str:
     return str(value)
 
 
-def expected(annotation: Any, words: tuple[str, ...] = ()) -> str:
-    """What ``annotation`` accepts, for an error message."""
+def expected(annotation: Any, words: tuple[str, ...] = (), limits: str = "") -> str:
+    """What ``annotation`` accepts, for an error message: ``an integer (at least 2) or auto``."""
     kinds = [kind for kind in _members(annotation) if kind is not NoneType and not (words and kind is str)]
-    nouns = [noun for kind in kinds for noun in _nouns(kind)] + list(words)
-    if NoneType in _members(annotation):
-        nouns.append("null")
+    nouns = [f"{noun} ({limits})" if limits and kind in (int, float) else noun for kind in kinds for noun in _nouns(kind)]
+    nouns += [*words, *(["null"] if NoneType in _members(annotation) else [])]
     return nouns[0] if len(nouns) == 1 else f"{', '.join(nouns[:-1])} or {nouns[-1]}"
+
+
+def literals(annotation: Any, words: tuple[str, ...] = ()) -> list[str]:
+    """The values of ``annotation`` that can be written out: true and false, members of an Enum, ``words``, null."""
+    found = [noun for kind in _members(annotation) if kind is bool or isinstance(kind, EnumMeta) for noun in _nouns(kind)]
+    return [*found, *words, *(["null"] if NoneType in _members(annotation) else [])]
 
 
 def _nouns(kind: Any) -> list[str]:

@@ -1,7 +1,8 @@
 """The training loop. Log, evaluate, checkpoint and stop are explicit lines of ``fit`` and ``train_epoch``."""
 
+from src.engine.diagnose import diagnose
 from src.engine.evaluate import evaluate
-from src.engine.report import EpochTotals, log_epoch, log_point, raise_on_collapse, record
+from src.engine.report import EpochTotals, collapsed, log_epoch, log_point, raise_collapse, record
 from src.engine.snapshot import save
 from src.engine.state import Parts, TrainState
 from src.engine.step import forward_backward, update
@@ -19,14 +20,16 @@ def fit(parts: Parts, state: TrainState) -> None:
     while not parts.finished(state):
         totals = EpochTotals()
         stop = train_epoch(parts, state, totals)
-        parts.parallel.sync_buffers(parts.model)
+        parts.parallel.sync_buffers(parts.working)
+        if parts.average is not None:
+            parts.parallel.sync_buffers(parts.average.model)
         epoch_complete = state.epoch_step == steps_per_epoch
         if epoch_complete:
             state.epoch, state.epoch_step = state.epoch + 1, 0
         evaluation = None
         if parts.finished(state) or (epoch_complete and state.epoch % train.eval_every == 0):
             evaluation = evaluate(
-                parts.model, parts.data.val, num_classes=parts.num_classes, precision=parts.precision, parallel=parts.parallel
+                parts.evaluated(), parts.data.val, num_classes=parts.num_classes, precision=parts.precision, parallel=parts.parallel
             )
         log_epoch(parts, state, totals, evaluation)
         if stop or state.is_best or parts.finished(state) or state.epoch % parts.config.save.every_epochs == 0:
@@ -45,16 +48,19 @@ def train_epoch(parts: Parts, state: TrainState, totals: EpochTotals) -> int:
         if not batch.last:
             continue
         state.step, state.epoch_step = state.step + 1, state.epoch_step + 1
-        update(parts, state.step)
-        totals.steps += 1
         ends = state.epoch_step == feed.steps_per_epoch or state.step == train.max_steps
         log_due = ends or state.step % train.log_every == 0
+        update(parts, state.step, sample=log_due)
+        totals.steps += 1
+        if parts.config.precision.diagnose and parts.meter.last_was_skipped():
+            diagnose(parts, batch, step=state.step)
         if log_due or parts.check_due(state.step):
             reading = parts.meter.read(stop=parts.stop_requested())
             state.updates = reading.updates
             if log_due or reading.stop:
                 log_point(parts, state, totals, reading)
-            raise_on_collapse(parts, reading)
+            if collapsed(parts, reading):
+                raise_collapse(parts, reading, diagnose(parts, batch, step=state.step))
             if ends or reading.stop:
                 return reading.stop
     return 0

@@ -19,6 +19,10 @@ class Reading:
     lr: float
     grad_norm: float
     loss_scale: float
+    nonfinite_gradients: float
+    """Gradient values that were inf or NaN in the last sampled step."""
+    underflow_share: float
+    """Share of its scaled gradient values that were zero or subnormal in the half format."""
     updates: int
     consecutive_skips: int
     first_bad_step: int
@@ -35,6 +39,7 @@ class Meter:
         self._sums = torch.zeros(3, dtype=torch.float64, device=device)  # loss x images, hits, images
         self._skips = torch.zeros(2, dtype=torch.float64, device=device)  # in a row until now, step of the first of them
         self._updates = torch.zeros(1, dtype=torch.int64, device=device)
+        self._gradients = torch.zeros(2, dtype=torch.float64, device=device)  # non-finite values, share of underflow
         self._last = torch.zeros(3, dtype=torch.float64, device=device)  # lr, gradient norm, loss scale
 
     def add_batch(self, loss: Tensor, logits: Tensor, labels: Tensor) -> None:
@@ -54,6 +59,14 @@ class Meter:
         self._skips[:1].copy_(in_a_row)
         self._last.copy_(torch.stack((lr, grad_norm, loss_scale)))
 
+    def add_gradients(self, statistics: Tensor) -> None:
+        """Note the gradients of a sampled step: ``statistics`` [2] as a precision mode gives them."""
+        self._gradients.copy_(statistics)
+
+    def last_was_skipped(self) -> bool:
+        """Whether the last update was skipped; reads the host."""
+        return bool(self._skips[0] > 0)
+
     def start(self, updates: Tensor) -> None:
         """Begin at this count of real updates (0, or a checkpoint's)."""
         self._updates.copy_(updates)
@@ -62,8 +75,8 @@ class Meter:
         """One read of everything; the same on every rank. ``stop`` is this rank's wish to end (an exit code or 0)."""
         wishes = torch.tensor([stop == ExitCode.INTERRUPTED, stop == ExitCode.TERMINATED], dtype=torch.float64)
         summed = self._parallel.sum_(torch.cat((self._sums, wishes.to(self._sums.device))))
-        values = torch.cat((summed, self._last, self._skips, self._updates.to(torch.float64))).tolist()
-        loss, hits, images, interrupted, terminated, lr, grad_norm, scale, in_a_row, first_bad, updates = values
+        values = torch.cat((summed, self._last, self._gradients, self._skips, self._updates.to(torch.float64))).tolist()
+        loss, hits, images, interrupted, terminated, lr, grad_norm, scale, bad, underflow, in_a_row, first_bad, updates = values
         return Reading(
             loss=loss / images if images else float("nan"),
             accuracy=hits / images if images else float("nan"),
@@ -71,6 +84,8 @@ class Meter:
             lr=lr,
             grad_norm=grad_norm,
             loss_scale=scale,
+            nonfinite_gradients=bad,
+            underflow_share=underflow,
             updates=int(updates),
             consecutive_skips=int(in_a_row),
             first_bad_step=int(first_bad),

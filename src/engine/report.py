@@ -1,16 +1,21 @@
 """Metric points and console lines of the loop; rank 0 writes, every rank keeps the numbers."""
 
+import logging
 import time
 from collections.abc import Iterable, Iterator
+from typing import Any, NoReturn
 
 import torch
 
 from src.data.base import Batch
+from src.engine.diagnose import sentence
 from src.engine.evaluate import Evaluation
 from src.engine.meter import Reading
 from src.engine.state import Parts, TrainState
 from src.errors import NonFiniteError
 from src.tracking.base import Point
+
+log = logging.getLogger(__name__)
 
 
 class EpochTotals:
@@ -60,20 +65,27 @@ def log_point(parts: Parts, state: TrainState, totals: EpochTotals, reading: Rea
     }
     if parts.precision.scaled:
         values["amp/scale"] = reading.loss_scale
+    if parts.precision.dtype != torch.float32:
+        values["amp/nonfinite_gradients"] = reading.nonfinite_gradients
+        values["amp/underflow_share"] = reading.underflow_share
     record(parts, state, values)
     rate = totals.images / totals.seconds
     parts.progress.step(state.step, f"epoch {state.epoch + 1}  loss {reading.loss:.4f}  lr {reading.lr:.2e}  {rate:,.0f} images/s")
 
 
-def raise_on_collapse(parts: Parts, reading: Reading) -> None:
-    """Raise ``NonFiniteError`` when too many updates in a row were skipped."""
+def collapsed(parts: Parts, reading: Reading) -> bool:
+    """Whether too many updates in a row were skipped."""
+    return reading.consecutive_skips >= parts.config.precision.scaler.max_consecutive_skips
+
+
+def raise_collapse(parts: Parts, reading: Reading, report: dict[str, Any]) -> NoReturn:
+    """Raise ``NonFiniteError`` with the first bad step and what ``diagnose`` found in the last one."""
     limit = parts.config.precision.scaler.max_consecutive_skips
-    if reading.consecutive_skips >= limit:
-        raise NonFiniteError(
-            f"{reading.consecutive_skips} updates in a row were skipped because of inf or NaN, from step {reading.first_bad_step} on "
-            f"(precision.scaler.max_consecutive_skips={limit}); nothing of it reached the weights. Resume from the last checkpoint "
-            "with a lower optim.lr or with train.clip_norm, or look for inf and NaN in the data"
-        )
+    raise NonFiniteError(
+        f"{reading.consecutive_skips} updates in a row were skipped because of inf or NaN, from step {reading.first_bad_step} on "
+        f"(precision.scaler.max_consecutive_skips={limit}); nothing of it reached the weights. In step {report['step']} "
+        f"{sentence(report)}. {report['advice']}"
+    )
 
 
 def log_epoch(parts: Parts, state: TrainState, totals: EpochTotals, evaluation: Evaluation | None) -> None:
@@ -95,12 +107,21 @@ def log_epoch(parts: Parts, state: TrainState, totals: EpochTotals, evaluation: 
         value = state.metrics[objective.name]
         parts.schedule.on_evaluation(value, objective.mode)
         state.is_best = state.improves(value, objective.mode)
+        state.bad_evaluations = 0 if state.is_best else state.bad_evaluations + 1
         if state.is_best:
             state.best_value, state.best_step, state.best_epoch = value, state.step, current_epoch(state)
             parts.best_evaluation = evaluation
     else:
         state.is_best = False
     parts.progress.epoch(epoch_line(parts, state, totals, evaluation))
+    if parts.stopped_early(state):
+        log.info(
+            "stopped early: no better %s in %d evaluations (train.early_stop_patience); the best is %s of epoch %d",
+            objective.name,
+            state.bad_evaluations,
+            state.best_value,
+            state.best_epoch,
+        )
 
 
 def epoch_line(parts: Parts, state: TrainState, totals: EpochTotals, evaluation: Evaluation | None) -> str:

@@ -6,6 +6,7 @@ from dataclasses import asdict
 from typing import Any
 
 import torch
+from torch.optim import AdamW
 
 from src.checkpoint.save import write_checkpoint
 from src.config import runfile
@@ -34,11 +35,20 @@ def save(parts: Parts, state: TrainState) -> None:
     )
 
 
+def state_bytes(parts: Parts) -> int:
+    """About the size of a checkpoint: weights and buffers, their average, and the optimizer's moments (two each for AdamW)."""
+    tensors: int = sum(tensor.nbytes for tensor in parts.model.state_dict().values())
+    moments = 2 if isinstance(parts.optimizer, AdamW) else 1
+    weights: int = sum(parameter.nbytes for parameter in parts.model.parameters() if parameter.requires_grad)
+    return tensors * (1 if parts.average is None else 2) + moments * weights
+
+
 def snapshot(parts: Parts, state: TrainState) -> dict[str, Any]:
-    """All but the random states, on the CPU."""
+    """All but the random states, on the CPU and in float32, whatever the precision mode computed in."""
     data = parts.data
     content = {
         "model": parts.model.state_dict(),
+        "ema": None if parts.average is None else parts.average.model.state_dict(),
         "optimizer": parts.optimizer.state_dict(),
         "schedule": parts.schedule.state_dict(),
         "precision": parts.precision.state_dict(),
@@ -55,7 +65,7 @@ def snapshot(parts: Parts, state: TrainState) -> dict[str, Any]:
         },
         "world_size": parts.rank.world_size,
     }
-    return to_cpu(content)  # type: ignore[no-any-return]
+    return to_plain(content)  # type: ignore[no-any-return]
 
 
 def restore(parts: Parts, payload: dict[str, Any]) -> TrainState:
@@ -72,6 +82,10 @@ def restore(parts: Parts, payload: dict[str, Any]) -> TrainState:
         group.update(own)
     parts.schedule.load_state_dict(payload["schedule"])
     parts.precision.load_state_dict(payload["precision"])
+    parts.precision.refresh()
+    if parts.average is not None:
+        parts.average.load(payload["ema"], parts.model)
+        parts.average.start(parts.schedule.updates)
     if len(payload["rng"]) == parts.rank.world_size:
         set_rng_state(payload["rng"][parts.rank.rank], parts.rank.device)
     state = TrainState(**payload["state"])
@@ -99,14 +113,15 @@ def refuse_other_data(parts: Parts, payload: dict[str, Any]) -> None:
         raise CheckpointError("the images are not those the checkpoint was trained on (their digest differs); resume with the same data")
 
 
-def to_cpu(value: Any) -> Any:
-    """The same nest of dicts and lists with every tensor on the CPU."""
+def to_plain(value: Any) -> Any:
+    """The same nest of dicts and lists with every tensor on the CPU, half ones in float32."""
     if isinstance(value, torch.Tensor):
-        return value.detach().cpu()
+        full = torch.float32 if value.dtype in (torch.float16, torch.bfloat16) else value.dtype
+        return value.detach().to("cpu", full)
     if isinstance(value, dict):
-        return {key: to_cpu(item) for key, item in value.items()}
+        return {key: to_plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [to_cpu(item) for item in value]
+        return [to_plain(item) for item in value]
     return value
 
 

@@ -12,6 +12,7 @@ from torch.optim import Optimizer
 
 from src.config.schema import Config, Mode
 from src.data.base import Data
+from src.engine.ema import WeightAverage
 from src.engine.evaluate import Evaluation
 from src.engine.meter import Meter
 from src.optim.schedule import Schedule
@@ -39,6 +40,8 @@ class TrainState:
     best_epoch: int = 0
     is_best: bool = False
     """Whether the last evaluation is the best so far."""
+    bad_evaluations: int = 0
+    """Evaluations in a row that were no better than the best."""
     metrics: dict[str, float] = field(default_factory=dict)
     """Last value of every metric."""
     train_seconds: float = 0.0
@@ -62,9 +65,13 @@ class Parts:
     rank: Rank
     data: Data
     model: nn.Module
-    """The bare module: what is evaluated and saved."""
+    """The weights that are optimised and saved."""
+    working: nn.Module
+    """The bare module that computes: ``model`` itself, or its half copy where the precision mode keeps master weights."""
     wrapped: nn.Module
-    """The module called in training; the same parameters."""
+    """``working`` as it is called in training, under the parallel mode."""
+    average: WeightAverage | None
+    """The moving average of the weights, if there is one: what is then evaluated."""
     precision: Precision
     parallel: Parallel
     optimizer: Optimizer
@@ -89,9 +96,18 @@ class Parts:
         """Outputs of the head, which may exceed the classes of the data."""
         return int(self.effective["num_classes"])
 
+    def evaluated(self) -> nn.Module:
+        """The bare module to evaluate: the average of the weights if there is one."""
+        return self.working if self.average is None else self.precision.evaluable(self.average.model)
+
     def finished(self, state: TrainState) -> bool:
-        """Whether the plan is done."""
-        return state.step >= self.planned_steps
+        """Whether the plan is done or ended early."""
+        return state.step >= self.planned_steps or self.stopped_early(state)
+
+    def stopped_early(self, state: TrainState) -> bool:
+        """Whether the objective has not become better for ``train.early_stop_patience`` evaluations."""
+        patience = self.config.train.early_stop_patience
+        return patience is not None and state.bad_evaluations >= patience
 
     def check_due(self, step: int) -> bool:
         """Whether ranks decide together after this step; a lone rank looks for signals after every step, since it costs nothing."""

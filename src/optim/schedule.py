@@ -11,24 +11,44 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from src.config.schema import CosineConfig, Mode, OptimConfig, PlateauConfig, ScheduleConfig
+from src.config.schema import CosineConfig, Mode, MultiStepConfig, OneCycleConfig, OptimConfig, PlateauConfig, ScheduleConfig
+
+_ONE_CYCLE_START, _ONE_CYCLE_END = 25.0, 1e4
+"""Peak over first and first over last learning rate, as torch's OneCycleLR has them by default."""
 
 
-def table(config: ScheduleConfig, *, lr: float, total_updates: int) -> Tensor:
+def table(config: ScheduleConfig, *, lr: float, total_updates: int, updates_per_epoch: int) -> Tensor:
     """Learning rate of each update, float64, shape [total_updates + 1]; the last entry serves whatever comes after.
 
-    Linear warm-up to ``lr``, then constant (also plateau before its first drop) or half a cosine down to
-    ``min_factor * lr`` at the last update.
+    The schedule's own factor, times a linear warm-up to 1 over the first ``warmup_steps`` updates.
     """
     update = torch.arange(total_updates + 1, dtype=torch.float64)
-    warmup = config.warmup_steps
-    factor = torch.ones_like(update)
-    if isinstance(config, CosineConfig):
-        progress = ((update - warmup) / max(1, total_updates - warmup)).clamp(0, 1)
-        factor = config.min_factor + (1 - config.min_factor) * 0.5 * (1 + torch.cos(math.pi * progress))
-    if warmup:
-        factor = torch.minimum((update + 1) / warmup, torch.ones_like(update)) * factor
+    factor = _factor(config, update, total_updates=total_updates, updates_per_epoch=updates_per_epoch)
+    if config.warmup_steps:
+        factor = torch.minimum((update + 1) / config.warmup_steps, torch.ones_like(update)) * factor
     return lr * factor
+
+
+def _factor(config: ScheduleConfig, update: Tensor, *, total_updates: int, updates_per_epoch: int) -> Tensor:
+    """Share of the peak learning rate at each update; constant also for plateau, which lowers the table later."""
+    if isinstance(config, CosineConfig):
+        progress = (update - config.warmup_steps) / max(1, total_updates - config.warmup_steps)
+        return _cosine(1.0, config.min_factor, progress)
+    if isinstance(config, OneCycleConfig):
+        start, end = 1 / _ONE_CYCLE_START, 1 / (_ONE_CYCLE_START * _ONE_CYCLE_END)
+        peak, last = max(0.0, config.peak_fraction * total_updates - 1), max(1, total_updates - 1)
+        rising = _cosine(start, 1.0, update / max(peak, 1e-9))
+        return torch.where(update <= peak, rising, _cosine(1.0, end, (update - peak) / (last - peak)))
+    if isinstance(config, MultiStepConfig):
+        milestones = torch.tensor(config.milestones, dtype=torch.float64) * updates_per_epoch
+        drops = (update[:, None] >= milestones).sum(dim=1)
+        return config.gamma ** drops.double()
+    return torch.ones_like(update)
+
+
+def _cosine(start: float, end: float, progress: Tensor) -> Tensor:
+    """Half a cosine from ``start`` to ``end`` while ``progress`` goes from 0 to 1."""
+    return end + (start - end) * 0.5 * (1 + torch.cos(math.pi * progress.clamp(0, 1)))
 
 
 class Schedule:
@@ -38,12 +58,15 @@ class Schedule:
     it: GradScaler or the gate of ``precision.base``.
     """
 
-    def __init__(self, config: ScheduleConfig, optimizer: Optimizer, *, optim: OptimConfig, total_updates: int) -> None:
+    def __init__(
+        self, config: ScheduleConfig, optimizer: Optimizer, *, optim: OptimConfig, total_updates: int, updates_per_epoch: int
+    ) -> None:
         self._config = config
         self._optimizer = optimizer
         self._fused = bool(optimizer.defaults.get("fused"))
         device = optimizer.param_groups[0]["params"][0].device
-        self._full = table(config, lr=optim.lr, total_updates=total_updates).to(torch.float32).to(device)
+        full = table(config, lr=optim.lr, total_updates=total_updates, updates_per_epoch=updates_per_epoch)
+        self._full = full.to(torch.float32).to(device)
         self._table = self._full.clone()
         self._factor = 1.0
         self.updates = torch.zeros(1, dtype=torch.int64, device=device)

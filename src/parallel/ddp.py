@@ -1,7 +1,8 @@
 """torch's DistributedDataParallel: one process a device, gradients averaged while the backward pass runs."""
 
 import warnings
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import timedelta
 from inspect import signature
 from typing import Any, TypeVar
@@ -13,6 +14,7 @@ from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 from torch.nn.parallel import DistributedDataParallel
 
 from src.config.schema import Backend, CommHook, DDPConfig
+from src.errors import ConfigError
 from src.runtime.rank import Rank
 
 T = TypeVar("T")
@@ -37,6 +39,7 @@ class DDP:
             self.backend = "nccl" if rank.device.type == "cuda" else "gloo"
         else:
             self.backend = config.backend.name
+        self._gradients_seen = config.find_unused_parameters
 
     def enter(self) -> None:
         """Join the group over torchrun's rendezvous store."""
@@ -75,7 +78,22 @@ class DDP:
     def accumulate(self, wrapped: nn.Module, *, last: bool) -> AbstractContextManager[Any]:
         """Hold the exchange back until the last micro-batch of the window."""
         assert isinstance(wrapped, DistributedDataParallel)
-        return nullcontext() if last else wrapped.no_sync()
+        if not last:
+            return wrapped.no_sync()
+        return nullcontext() if self._gradients_seen else self._first_exchange(wrapped)
+
+    @contextmanager
+    def _first_exchange(self, wrapped: DistributedDataParallel) -> Iterator[None]:
+        # Without a gradient for each parameter the exchange never completes, which torch reports a step later and without names.
+        yield
+        self._gradients_seen = True
+        unused = [name for name, parameter in wrapped.module.named_parameters() if parameter.requires_grad and parameter.grad is None]
+        if unused:
+            shown = ", ".join(unused[:5]) + (f" and {len(unused) - 5} more" if len(unused) > 5 else "")
+            raise ConfigError(
+                f"the loss does not depend on these parameters: {shown}; remove them from the network or set "
+                "parallel.find_unused_parameters=true"
+            )
 
     def sync_buffers(self, model: nn.Module) -> None:
         """Average floating-point buffers over ranks, in one message."""

@@ -61,7 +61,7 @@ def test_families_do_not_know_each_other(family):
 
 def test_the_engine_knows_protocols_only():
     forbidden = ["src.launch", "src.sweep", "src.models", "src.build", "src.worker", "src.tracking.mlflow"]
-    forbidden += ["src.precision.amp", "src.precision.fp32", "src.parallel.ddp", "src.parallel.single"]
+    forbidden += ["src.precision.mixed", "src.precision.half", "src.parallel.ddp", "src.parallel.single"]
     assert not violations(lambda m: not m.startswith("engine/"), *forbidden)
 
 

@@ -137,7 +137,7 @@ def test_a_crash_between_log_points_counts_no_skips(tmp_path, monkeypatch):
 def test_plateau_ignores_nan():
     m = nn.Linear(1, 1)
     o = build_optimizer(AdamWConfig(lr=0.1), m)
-    s = Schedule(PlateauConfig(patience=1, factor=0.5), o, optim=AdamWConfig(lr=0.1), total_updates=10)
+    s = Schedule(PlateauConfig(patience=1, factor=0.5), o, optim=AdamWConfig(lr=0.1), total_updates=10, updates_per_epoch=5)
     ref = torch.optim.SGD(nn.Linear(1, 1).parameters(), lr=0.1)
     rs = ReduceLROnPlateau(ref, mode="min", patience=1, factor=0.5, threshold=0)
     for v in [math.nan, 5.0, 4.0, 3.0, 2.0, 1.0]:

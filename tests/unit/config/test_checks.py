@@ -7,7 +7,7 @@ import pytest
 
 from src.config.checks import check, num_processes
 from src.config.runfile import to_config
-from src.config.schema import AdamWConfig, Config, DigitsConfig, OptimConfig
+from src.config.schema import AdamWConfig, Config, DigitsConfig, EvaluateConfig, OptimConfig
 from src.errors import ConfigError
 
 DDP = {"name": "ddp"}
@@ -165,3 +165,48 @@ def test_names_cannot_reach_the_file_system(key: str, text: str) -> None:
 def test_a_name_may_hold_any_other_character() -> None:
     """C06"""
     passes(name="a b, c=d | é")
+
+
+CUSTOM = {"name": "custom", "factory": "my.nets:build"}
+
+
+@pytest.mark.parametrize(
+    ("data", "text"),
+    [
+        ({"model": {"name": "custom"}}, "model.factory is not set; name your function: model.factory=package.module:function"),
+        ({"data": {"name": "custom"}}, "data.factory is not set; name your function: data.factory=package.module:function"),
+        ({"model": {"name": "custom", "factory": "nets.build"}}, "model.factory=nets.build must have the form package.module:function"),
+        ({"data": {"name": "custom", "factory": "../x:y"}}, "data.factory=../x:y must have the form package.module:function"),
+        (
+            {"schedule": {"name": "multistep", "milestones": []}},
+            "schedule.milestones=[] must be growing epochs of at least 1, as in [10,15]",
+        ),
+        ({"schedule": {"name": "multistep", "milestones": [5, 5]}}, "schedule.milestones=[5,5] must be growing"),
+        ({"schedule": {"name": "multistep", "milestones": [0, 5]}}, "schedule.milestones=[0,5] must be growing"),
+        ({"schedule": {"name": "onecycle", "peak_fraction": 1.0}}, "schedule.peak_fraction=1.0 must be above 0 and below 1"),
+        ({"train": {"ema_decay": 1.0}}, "train.ema_decay=1.0 must be above 0 and below 1"),
+        ({"train": {"early_stop_patience": 0}}, "train.early_stop_patience=0 must be at least 1"),
+        ({"model": {"reset_head": True}}, "model.reset_head=true has no effect without weights"),
+        ({"model": {"pretrained": ""}}, "model.pretrained= is empty"),
+        (
+            {"model": {"name": "vit_b_16"}, "data": {"image_size": 32}},
+            "data.image_size=32 is too small for model=vit_b_16; use at least",
+        ),
+    ],
+)
+def test_models_data_and_schedules(data: dict[str, Any], text: str) -> None:
+    assert refusal(**data).startswith(text)
+
+
+def test_their_neighbours_pass() -> None:
+    passes(model=CUSTOM | {"kwargs": {"width": 99}}, data={"name": "custom", "factory": "pkg.sub.data:make_sets"})
+    passes(schedule={"name": "multistep", "milestones": [1, 7]}, train={"ema_decay": 0.999, "early_stop_patience": 1})
+    passes(model={"name": "torchvision", "arch": "convnext_tiny", "pretrained": "torchvision", "reset_head": True})
+
+
+@pytest.mark.parametrize("section", ["model", "data"])
+def test_a_checkpoints_code_runs_only_when_the_user_says_so(section: str) -> None:
+    config = to_config({section: CUSTOM, "checkpoint": "/c.pt"}, EvaluateConfig)
+    with pytest.raises(ConfigError, match=f"{section}.factory=my.nets:build is code that the checkpoint names; add trust_code=true"):
+        check(config, cuda_devices=0)
+    check(replace(config, trust_code=True), cuda_devices=0)

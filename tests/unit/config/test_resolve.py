@@ -42,3 +42,18 @@ def test_the_name_is_filled_in() -> None:
     config = to_config({"model": {"name": "resnet18"}, "parallel": {"name": "ddp"}})
     assert with_defaults(config).name == "resnet18-digits-amp-ddp"
     assert with_defaults(to_config({"name": "mine"})).name == "mine"
+    assert with_defaults(to_config({"model": {"name": "timm", "arch": "hub/net:1"}})).name == "hub_net_1-digits-amp-single"
+
+
+@pytest.mark.parametrize("pretrained", [None, "torchvision", "timm", "/abs/w.pt", RUN_ID])
+def test_weights_with_a_name_are_no_path(pretrained: str | None) -> None:
+    config = to_config({"model": {"name": "resnet18", "pretrained": pretrained}})
+    assert absolute_paths(config, BASE) == config
+    assert absolute_paths(to_config({"model": {"pretrained": "w.pt"}}), BASE).model.pretrained == "/typed/here/w.pt"
+
+
+@pytest.mark.parametrize(("subset", "images"), [(None, 24), (10, 10), (100, 24)])
+def test_a_dry_run_is_two_steps_of_everything(subset: int | None, images: int) -> None:
+    config = with_defaults(to_config({"dry_run": True, "train": {"batch_size": 12}, "data": {"subset": subset}}))
+    assert (config.train.max_steps, config.train.epochs, config.train.log_every, config.data.subset) == (2, 1, 1, images)
+    assert with_defaults(config) == config

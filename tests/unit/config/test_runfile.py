@@ -56,7 +56,7 @@ def test_an_entry_point_may_have_its_own_config() -> None:
         ({"optim": {"name": "lion"}}, "optim=lion is not an option of optim; use one of adamw, sgd"),
         ({"precision": {"scaler": {"init_scale": "x"}}}, "precision.scaler.init_scale=x is not a float"),
         ({"train": 5}, "train=5 is not a section; set one of its options, as in train.name=VALUE"),
-        ({"checkpoint": "a.pt"}, "checkpoint is not an option; --cfg job lists them all"),
+        ({"checkpoint": "a.pt"}, "checkpoint is not an option; --help lists them all"),
     ],
 )
 def test_what_is_wrong_is_named_with_its_path(data: dict[str, object], text: str) -> None:

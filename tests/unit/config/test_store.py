@@ -1,11 +1,12 @@
 """conf/ has one file for each option, typed by the option's dataclass."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+from src.config.docs import CONF_DIR, about_option
 from src.config.schema import OPTIONS
-from src.config.store import CONF_DIR
 from src.sweep.compose import Composer, session
 
 
@@ -21,10 +22,9 @@ def test_options_are_exactly_those_of_the_schema(group: str, composer: Composer)
 
 
 @pytest.mark.parametrize("path", sorted(CONF_DIR.rglob("*.yaml")), ids=lambda path: path.stem)
-def test_each_file_says_first_what_it_is(path: object) -> None:
-    first = path.read_text(encoding="utf-8").splitlines()[0]  # type: ignore[attr-defined]
-    assert first.startswith("# ")
-    assert first.endswith(".")
+def test_each_file_says_first_what_it_is(path: Path) -> None:
+    about = about_option(*path.relative_to(CONF_DIR).with_suffix("").as_posix().rpartition("/")[::2])
+    assert about.endswith(".")
 
 
 @pytest.mark.parametrize("turn", range(max(map(len, OPTIONS.values()))))

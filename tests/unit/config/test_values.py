@@ -7,7 +7,7 @@ import pytest
 from omegaconf import OmegaConf
 
 from src.config.schema import Dtype
-from src.config.values import convert, expected, show
+from src.config.values import convert, expected, literals, show
 from src.errors import ConfigError
 
 
@@ -89,3 +89,25 @@ def test_a_mapping_stays_one() -> None:
 def test_values_are_shown_as_they_are_typed() -> None:
     assert show([1, None, True, Dtype.auto, {"a": "b"}]) == "[1,null,true,auto,{a:b}]"
     assert expected(int) == "an integer"
+
+
+def test_limits_are_told_with_the_number_they_are_for() -> None:
+    """C09"""
+    assert expected(float, (), "above 0") == "a float (above 0)"
+    assert expected(Union[int, str], ("auto",), "at least 2") == "an integer (at least 2) or auto"
+    assert expected(int | None, (), "at least 1") == "an integer (at least 1) or null"
+    with pytest.raises(ConfigError, match=r"^lr=abc is not a float \(above 0\)$"):
+        convert("abc", float, path="lr", limits="above 0")
+
+
+@pytest.mark.parametrize("annotation", [*ANNOTATIONS.values()])
+def test_literals_are_accepted_by_the_conversion(annotation: Any) -> None:
+    for text in literals(annotation):
+        convert(None if text == "null" else text, annotation, path="x")
+
+
+def test_literals_are_what_can_be_listed() -> None:
+    assert literals(Dtype) == ["auto", "float16", "bfloat16"]
+    assert literals(Union[bool, str], ("auto",)) == ["true", "false", "auto"]
+    assert literals(int | None) == ["null"]
+    assert literals(float) == []

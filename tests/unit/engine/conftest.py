@@ -15,7 +15,7 @@ from src.config.checks import check
 from src.config.runfile import to_config
 from src.data.base import Batch, TrainFeed
 from src.engine.state import Parts
-from src.models import MODELS, ModelSpec
+from src.models import MODELS, ModelNeeds, ModelSpec
 from src.runtime.rank import Rank
 from src.tracking.journal import read_points
 
@@ -31,7 +31,7 @@ SMALL: dict[str, Any] = {
 MakeParts = Callable[..., Parts]
 
 
-def build_net(num_classes: int, channels: int) -> nn.Module:
+def build_net(num_classes: int, channels: int, image_size: int) -> nn.Module:
     """Its state is more than weights (running statistics), and training it draws random numbers."""
     return nn.Sequential(
         nn.Flatten(), nn.Linear(channels * 64, 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Dropout(0.2), nn.Linear(16, num_classes)
@@ -41,7 +41,7 @@ def build_net(num_classes: int, channels: int) -> nn.Module:
 @pytest.fixture
 def make_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> MakeParts:
     """Build the parts of a run: ``make_parts(run="name", stop=function, train={"epochs": 3}, ...)``."""
-    monkeypatch.setitem(MODELS, "digits_cnn", ModelSpec(build_net, channels=None, min_image_size=8, image_size=8))
+    monkeypatch.setitem(MODELS, "digits_cnn", ModelSpec(build_net, ModelNeeds(None, min_image_size=8, image_size=8)))
 
     def make(*, run: str = "run", stop: Callable[[], int] = lambda: 0, **sections: dict[str, Any]) -> Parts:
         wanted = SMALL | {name: SMALL.get(name, {}) | section for name, section in sections.items()}

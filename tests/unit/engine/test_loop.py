@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+from src import build
 from src.checkpoint.load import load
 from src.engine import loop, snapshot
 from src.engine.report import current_epoch, eta
@@ -21,9 +22,11 @@ from .conftest import assert_same, change_batches, history, weights
 
 FLOAT16 = {"name": "amp", "dtype": "float16", "scaler": {"init_scale": 256.0, "growth_interval": 2}}
 PRECISIONS = {"fp32": {"name": "fp32"}, "bf16": {"name": "amp", "dtype": "bfloat16"}, "fp16": FLOAT16}
+HALF = {"o2": FLOAT16 | {"name": "o2"}, "o3": FLOAT16 | {"name": "o3"}}
 CONTRACT = {
     "train/loss", "train/accuracy", "train/lr", "train/grad_norm", "val/loss", "val/accuracy", "val/top5", "perf/images_per_second",
     "perf/step_ms", "perf/epoch_seconds", "perf/data_wait", "perf/peak_memory_gib", "amp/scale", "amp/skipped_updates",
+    "amp/nonfinite_gradients", "amp/underflow_share",
 }  # fmt: skip
 
 
@@ -61,11 +64,20 @@ def scripted_evaluations(monkeypatch, name, values):
     monkeypatch.setattr(loop, "evaluate", lambda *args, **kwargs: replace(original(*args, **kwargs), **{name: next(left)}))
 
 
-@pytest.mark.parametrize("precision", ["fp32", "fp16"])
+@pytest.mark.parametrize(
+    ("precision", "schedule", "train"),
+    [
+        ("fp32", {"name": "cosine", "warmup_steps": 2}, {}),
+        ("fp16", {"name": "onecycle"}, {"ema_decay": 0.9}),
+        ("bf16", {"name": "multistep", "milestones": [1], "warmup_steps": 3}, {"clip_norm": 0.5}),
+        ("o2", {"name": "constant"}, {"ema_decay": 0.5}),
+        ("o3", {"name": "constant"}, {}),
+    ],
+)
 @pytest.mark.parametrize("stop", [1, 3, 5, 8])
-def test_going_on_after_a_stop_gives_the_same_bits(make_parts, precision, stop):
-    """E01, E08, F05: weights, running statistics, moments, scale, rates, random states and metrics, in and between epochs."""
-    settings = {"precision": PRECISIONS[precision], "schedule": {"name": "cosine", "warmup_steps": 2}}
+def test_going_on_after_a_stop_gives_the_same_bits(make_parts, precision, schedule, train, stop):
+    """E01, E08, F05: weights, their average, running statistics, moments, scale, rates, random states and metrics."""
+    settings = {"precision": (PRECISIONS | HALF)[precision], "schedule": schedule, "train": train}
     whole = make_parts(run="whole", **settings)
     expected = fit(whole)
     part = stop_after(make_parts, stop, run="part", **settings)
@@ -81,12 +93,66 @@ def test_going_on_after_a_stop_gives_the_same_bits(make_parts, precision, stop):
 
     assert state.step == expected.step == 10
     one, other = newest(resumed), newest(whole)
-    for name in ("model", "optimizer", "schedule", "precision", "rng"):
+    for name in ("model", "ema", "optimizer", "schedule", "precision", "rng"):
         assert_same(one[name], other[name])
     for name in ("train/loss", "train/lr", "train/grad_norm", "train/accuracy", "val/loss", "amp/scale"):
         after = {step: value for step, value in history(whole, name).items() if step > stop}
         assert history(resumed, name) == after
     assert (state.best_value, state.best_step, state.best_epoch) == (expected.best_value, expected.best_step, expected.best_epoch)
+
+
+def test_the_average_is_what_is_evaluated(make_parts, tmp_path):
+    """C19: the recorded accuracy is that of the averaged weights, and so is the network that a checkpoint gives."""
+    parts = make_parts(train={"ema_decay": 0.99})
+    fit(parts)
+    payload = newest(parts)
+    assert not torch.equal(payload["ema"]["1.weight"], payload["model"]["1.weight"])
+    loaded = build.load_model(payload, trust_code=False)
+    losses, count = 0.0, 0
+    for batch in parts.data.val.batches():
+        with torch.no_grad():
+            losses += float(torch.nn.functional.cross_entropy(loaded(batch.images).double(), batch.labels, reduction="sum"))
+        count += len(batch.labels)
+    assert history(parts, "val/loss")[10] == pytest.approx(losses / count, rel=1e-5)
+
+
+def test_a_skipped_update_leaves_the_average_alone(make_parts, nan_losses):
+    parts = make_parts(train={"ema_decay": 0.5, "max_steps": 4})
+    nan_losses(lambda call: call == 3)
+    averages = []
+    original = parts.average.update
+
+    def update(updates):
+        original(updates)
+        averages.append({name: tensor.clone() for name, tensor in parts.average.model.named_parameters()})
+
+    parts.average.update = update
+    fit(parts)
+    assert_same(averages[2], averages[1])
+    assert not torch.equal(averages[3]["1.weight"], averages[2]["1.weight"])
+
+
+@pytest.mark.parametrize(("patience", "epochs"), [(1, 3), (2, 6), (9, 7)])
+def test_training_ends_early_without_a_better_objective(make_parts, monkeypatch, patience, epochs):
+    """The best is epoch 4; two bad evaluations in a row follow epoch 2 only once patience forgives one."""
+    scripted_evaluations(monkeypatch, "accuracy", [0.1, 0.5, 0.5, 0.7, 0.6, math.nan, 0.6])
+    parts = make_parts(train={"epochs": 7, "early_stop_patience": patience})
+    state = fit(parts)
+    assert state.epoch == epochs
+    assert parts.stopped_early(state) == (epochs < 7)
+    assert saved_steps(parts)[-1] == state.step  # the last state is saved, whyever it is the last
+
+
+def test_patience_and_best_survive_a_resume(make_parts, monkeypatch):
+    """E12: the evaluations before the stop still count."""
+    scripted_evaluations(monkeypatch, "accuracy", [0.9, 0.5, 0.5, 0.5])
+    part = make_parts(run="part", train={"epochs": 2, "early_stop_patience": 3})
+    fit(part)
+    resumed = make_parts(run="resumed", train={"epochs": 9, "early_stop_patience": 3})
+    state = snapshot.restore(resumed, newest(part))
+    loop.fit(resumed, state)
+    assert (state.epoch, state.best_value, state.best_epoch, state.is_best) == (4, 0.9, 1, False)
+    assert not (resumed.run_dir / "checkpoints" / "best.pt").exists()
 
 
 def test_max_steps_in_the_middle_of_an_epoch_and_then_the_rest(make_parts):

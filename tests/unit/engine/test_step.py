@@ -10,10 +10,11 @@ from torch.nn import functional as F
 from torch.optim.lr_scheduler import CosineAnnealingLR
 
 from src.config.schema import ConstantConfig, CosineConfig, Dtype, PrecisionConfig, SGDConfig
+from src.data.base import Batch, Mixed
 from src.engine import loop
 from src.engine.meter import Meter
 from src.engine.state import TrainState
-from src.engine.step import forward_backward, update
+from src.engine.step import forward_backward, training_loss, update
 from src.models import MODELS
 from src.models.digits_cnn import DigitsCNN
 from src.optim import Schedule, build_optimizer
@@ -27,7 +28,7 @@ SGD = {"name": "sgd", "lr": 0.1, "weight_decay": 0.0}
 def with_model(parts, model, optim):
     """The same run with another model and optimizer."""
     optimizer = build_optimizer(optim, model)
-    schedule = Schedule(ConstantConfig(), optimizer, optim=optim, total_updates=parts.planned_steps)
+    schedule = Schedule(ConstantConfig(), optimizer, optim=optim, total_updates=parts.planned_steps, updates_per_epoch=5)
     return replace(parts, model=model, wrapped=model, optimizer=optimizer, schedule=schedule, meter=Meter(parts.parallel))
 
 
@@ -35,7 +36,7 @@ def with_model(parts, model, optim):
 def test_micro_batches_equal_one_batch(make_parts, monkeypatch, accumulate):
     """Loss, accuracy and weights; the net has no batch norm and no dropout, which can't be equal."""
     spec = MODELS["digits_cnn"]
-    monkeypatch.setitem(MODELS, "digits_cnn", replace(spec, build=lambda classes, channels: DigitsCNN(classes, channels=channels)))
+    monkeypatch.setitem(MODELS, "digits_cnn", replace(spec, build=lambda classes, channels, size: DigitsCNN(classes, channels=channels)))
     runs = []
     for number in (1, accumulate):
         parts = make_parts(run=f"x{number}", optim=SGD, train={"accumulate": number, "epochs": 3})
@@ -82,7 +83,7 @@ def test_one_step_equals_the_textbook_one(make_parts, smoothing):
     torch.optim.SGD(reference.parameters(), lr=0.1).step()
 
     forward_backward(parts, batch)
-    update(parts, 1)
+    update(parts, 1, sample=True)
     reading = parts.meter.read(stop=0)
     assert norm > 0.05
     assert reading.loss == pytest.approx(loss.item(), rel=1e-6)
@@ -100,7 +101,7 @@ def test_a_skipped_update_costs_no_learning_rate(make_parts, nan_losses, name, d
     )
     parts.precision = build_precision(replace(PrecisionConfig(name=name, dtype=dtype)), device=parts.rank.device)
     if parts.precision.scaled:
-        parts.precision._scaler._init_scale = 256.0  # float16's own overflows are another test's
+        parts.precision._scaling._scaler._init_scale = 256.0  # float16's own overflows are another test's
     nan_losses(lambda call: call == 1, float("inf"))
     used = []
     parts.optimizer.register_step_post_hook(
@@ -124,3 +125,14 @@ def test_a_skipped_update_costs_no_learning_rate(make_parts, nan_losses, name, d
     assert math.isinf(history(parts, "train/loss")[1])
     if parts.precision.scaled:
         assert history(parts, "amp/scale") == dict.fromkeys(range(1, 6), 128.0)
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_the_loss_of_mixed_images_is_that_of_soft_labels(smoothing):
+    """torch's cross-entropy with class probabilities as the oracle."""
+    torch.manual_seed(0)
+    logits, own, other, share = torch.randn(6, 4), torch.randint(4, (6,)), torch.randint(4, (6,)), torch.rand(6)
+    batch = Batch(torch.zeros(6, 1), own, torch.arange(6), window=1, last=True, mixed=Mixed(other, share))
+    soft = F.one_hot(own, 4) * (1 - share[:, None]) + F.one_hot(other, 4) * share[:, None]
+    expected = F.cross_entropy(logits.double(), soft.double(), label_smoothing=smoothing)
+    torch.testing.assert_close(training_loss(logits, batch, label_smoothing=smoothing).double(), expected, rtol=1e-6, atol=1e-6)

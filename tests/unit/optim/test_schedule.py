@@ -3,29 +3,67 @@
 import pytest
 import torch
 from torch import nn
-from torch.optim.lr_scheduler import CosineAnnealingLR, ReduceLROnPlateau
+from torch.optim.lr_scheduler import CosineAnnealingLR, MultiStepLR, OneCycleLR, ReduceLROnPlateau
 
-from src.config.schema import AdamWConfig, ConstantConfig, CosineConfig, Mode, PlateauConfig, SGDConfig
+from src.config.schema import (
+    AdamWConfig,
+    ConstantConfig,
+    CosineConfig,
+    Mode,
+    MultiStepConfig,
+    OneCycleConfig,
+    PlateauConfig,
+    SGDConfig,
+)
 from src.optim import Schedule, build_optimizer
 from src.optim.schedule import table
 
 
-def test_cosine_equals_torchs():
+def torchs(make_scheduler, *, steps: int) -> list[float]:
+    """Learning rates of a scheduler of torch over ``steps`` updates."""
     optimizer = torch.optim.SGD(nn.Linear(1, 1).parameters(), lr=0.3)
-    scheduler = CosineAnnealingLR(optimizer, T_max=50, eta_min=0.3 * 0.1)
-    expected = []
-    for _ in range(50):
-        expected.append(optimizer.param_groups[0]["lr"])
+    scheduler = make_scheduler(optimizer)
+    rates = []
+    for _ in range(steps):
+        rates.append(optimizer.param_groups[0]["lr"])
         optimizer.step()
         scheduler.step()
-    actual = table(CosineConfig(min_factor=0.1), lr=0.3, total_updates=50)[:50]
-    assert actual.tolist() == pytest.approx(expected, rel=1e-12)
+    return rates
+
+
+@pytest.mark.parametrize(
+    ("config", "make_scheduler"),
+    [
+        (CosineConfig(min_factor=0.1), lambda optimizer: CosineAnnealingLR(optimizer, T_max=50, eta_min=0.3 * 0.1)),
+        (OneCycleConfig(), lambda optimizer: OneCycleLR(optimizer, max_lr=0.3, total_steps=51)),
+        (OneCycleConfig(peak_fraction=0.61), lambda optimizer: OneCycleLR(optimizer, max_lr=0.3, total_steps=51, pct_start=0.61)),
+        (MultiStepConfig(milestones=[2, 7], gamma=0.2), lambda optimizer: MultiStepLR(optimizer, milestones=[10, 35], gamma=0.2)),
+    ],
+)
+def test_closed_forms_equal_torchs(config, make_scheduler):
+    total = 51 if isinstance(config, OneCycleConfig) else 50
+    expected = torchs(make_scheduler, steps=50)
+    assert table(config, lr=0.3, total_updates=total, updates_per_epoch=5)[:50].tolist() == pytest.approx(expected, rel=1e-12)
+
+
+@pytest.mark.parametrize("total", [1, 2, 3])
+def test_one_cycle_of_a_very_short_run(total):
+    rates = table(OneCycleConfig(), lr=1.0, total_updates=total, updates_per_epoch=1)
+    assert torch.isfinite(rates).all()
+    assert 0 < rates.min() <= rates.max() <= 1
+
+
+@pytest.mark.parametrize("config", [ConstantConfig, OneCycleConfig, MultiStepConfig, PlateauConfig])
+def test_every_schedule_takes_a_warmup(config):
+    plain, warm = (table(config(warmup_steps=steps), lr=1.0, total_updates=40, updates_per_epoch=2) for steps in (0, 4))
+    assert (warm[:4] / plain[:4]).tolist() == pytest.approx([0.25, 0.5, 0.75, 1.0])
+    assert torch.equal(warm[4:], plain[4:])
 
 
 def test_warmup_rises_linearly_and_then_leaves_the_schedule_alone():
-    warm = table(CosineConfig(warmup_steps=5), lr=1.0, total_updates=25)
+    warm = table(CosineConfig(warmup_steps=5), lr=1.0, total_updates=25, updates_per_epoch=5)
     assert warm[:5].tolist() == pytest.approx([0.2, 0.4, 0.6, 0.8, 1.0])
-    assert warm[5:].tolist() == pytest.approx(table(CosineConfig(), lr=1.0, total_updates=20).tolist())
+    assert warm[5:].tolist() == pytest.approx(table(CosineConfig(), lr=1.0, total_updates=20, updates_per_epoch=5).tolist())
 
 
 def make(config, *, fused="auto", total_updates=20):
@@ -33,7 +71,7 @@ def make(config, *, fused="auto", total_updates=20):
     model = nn.Linear(2, 2)
     optim = SGDConfig(lr=0.1, momentum=0.0, nesterov=False, fused=fused)
     optimizer = build_optimizer(optim, model)
-    return model, optimizer, Schedule(config, optimizer, optim=optim, total_updates=total_updates)
+    return model, optimizer, Schedule(config, optimizer, optim=optim, total_updates=total_updates, updates_per_epoch=5)
 
 
 def step(model, optimizer):
@@ -49,7 +87,7 @@ def test_each_real_update_uses_its_own_learning_rate(fused):
     for _ in range(12):
         step(model, optimizer)
         seen.append(float(optimizer.param_groups[0]["lr"]))
-    expected = table(CosineConfig(), lr=0.1, total_updates=10).tolist()
+    expected = table(CosineConfig(), lr=0.1, total_updates=10, updates_per_epoch=5).tolist()
     assert seen == pytest.approx([*expected, expected[-1]], rel=1e-6, abs=1e-12)
     assert schedule.updates.item() == 12
 

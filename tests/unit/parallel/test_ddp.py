@@ -11,6 +11,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from src.config.schema import Backend, CommHook, DDPConfig
+from src.errors import ConfigError
 from src.parallel.ddp import DDP
 from src.runtime.rank import Rank
 
@@ -168,3 +169,39 @@ def test_sync_batchnorm_needs_a_gpu_and_is_plain_batchnorm_on_a_cpu(group):
     mode = DDP(DDPConfig(sync_batchnorm=True), rank=Rank())
     mode.enter()
     assert type(mode.wrap(net()).module[1]) is nn.BatchNorm2d
+
+
+class WithUnusedHead(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.used, self.unused = nn.Linear(4, 2), nn.Linear(4, 7)
+
+    def forward(self, x):
+        return self.used(x)
+
+
+def one_step(mode, wrapped):
+    with mode.accumulate(wrapped, last=True):
+        wrapped(torch.ones(2, 4)).sum().backward()
+
+
+def test_parameters_without_a_gradient_are_named_at_the_first_exchange(ddp):
+    """B15: torch itself complains a step later and names none."""
+    with pytest.raises(ConfigError, match=r"parameters: unused.weight, unused.bias; .*parallel.find_unused_parameters=true"):
+        one_step(ddp, ddp.wrap(WithUnusedHead()))
+
+
+def test_they_are_allowed_on_demand(group):
+    mode = DDP(DDPConfig(find_unused_parameters=True), rank=Rank())
+    mode.enter()
+    wrapped = mode.wrap(WithUnusedHead())
+    for _ in range(3):
+        one_step(mode, wrapped)
+
+
+def test_frozen_parameters_are_no_fault(ddp):
+    model = WithUnusedHead()
+    model.unused.requires_grad_(False)
+    wrapped = ddp.wrap(model)
+    for _ in range(3):
+        one_step(ddp, wrapped)

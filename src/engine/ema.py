@@ -1,0 +1,51 @@
+"""An exponential moving average of the weights, kept on the device."""
+
+from copy import deepcopy
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+WARM_UP = 10
+"""The decay is at most (1 + n) / (WARM_UP + n) after n updates, so that the first, random weights are soon forgotten."""
+
+
+class WeightAverage:
+    """In float32: ``average <- average + (1 - decay) * (weights - average)`` after each real update (Polyak and Juditsky, 1992).
+
+    Floating-point buffers (batch statistics) are averaged alike, others copied. An update that was skipped for inf or NaN moves
+    nothing, and nothing of that is known to the host.
+    """
+
+    def __init__(self, model: nn.Module, *, decay: float) -> None:
+        self.model = deepcopy(model).float().requires_grad_(False)
+        self._decay = decay
+        source, target = _tensors(model), _tensors(self.model)
+        self._floats = [(target[name], tensor) for name, tensor in source.items() if tensor.is_floating_point()]
+        self._others = [(target[name], tensor) for name, tensor in source.items() if not tensor.is_floating_point()]
+        self._updates = torch.zeros(1, dtype=torch.int64, device=self._floats[0][0].device)
+
+    def start(self, updates: Tensor) -> None:
+        """Begin at this count of real updates [1]."""
+        self._updates.copy_(updates)
+
+    @torch.no_grad()
+    def update(self, updates: Tensor) -> None:
+        """Follow the weights if the count of real ``updates`` [1] has moved; reads nothing."""
+        moved = (updates != self._updates).to(torch.float32)
+        self._updates.copy_(updates)
+        decay = ((1 + updates) / (WARM_UP + updates)).clamp(max=self._decay)
+        averages = [average for average, _ in self._floats]
+        steps = torch._foreach_sub([tensor for _, tensor in self._floats], averages)
+        torch._foreach_mul_(steps, ((1 - decay) * moved)[0])
+        torch._foreach_add_(averages, steps)
+        for copy, tensor in self._others:
+            copy.copy_(tensor)
+
+    def load(self, state: dict[str, Any] | None, model: nn.Module) -> None:
+        """A checkpoint's average, or the weights of ``model`` where it has none."""
+        self.model.load_state_dict(model.state_dict() if state is None else state)
+
+
+def _tensors(model: nn.Module) -> dict[str, Tensor]:
+    return dict(model.named_parameters()) | dict(model.named_buffers())
