@@ -5,23 +5,30 @@ import math
 import sys
 from argparse import Namespace
 from collections.abc import Callable, Sequence
+from contextlib import redirect_stderr
 from dataclasses import dataclass
+from io import StringIO
 from pathlib import Path
+from typing import Any
 
 import hydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import DictConfig
 
+from src.config.docs import CONF_DIR
 from src.config.schema import Config
-from src.config.store import CONF_DIR, VERSION_BASE, register
+from src.config.store import VERSION_BASE, register
 from src.errors import ConfigError, ExitCode, HalfstepError
 from src.launch.devices import refuse_torchrun
 from src.launch.result import JobResult
+from src.sweep.arguments import read_args
+from src.sweep.complete import complete
 from src.sweep.directory import Claim, claim_given, claim_new, slug
+from src.sweep.help import show_help
 from src.sweep.inherit import Difference
 from src.sweep.overrides import parse, quote
-from src.sweep.preflight import Plan, preflight, read_args
+from src.sweep.preflight import Plan, preflight
 from src.sweep.request import App, Request, build
 
 log = logging.getLogger(__name__)
@@ -58,9 +65,9 @@ def run_app(task: Task, *, config_name: str, kind: type[Config] = Config, inheri
     """
     app, argv = App(config_name, kind, inherits), sys.argv[1:]
     try:
-        args = read_args(argv)
-        if args.help or args.hydra_help or args.info or args.shell_completion or args.experimental_rerun:
-            return _call_hydra(lambda node: None, app, argv)
+        args = read_args(argv, kind)
+        if (code := _tell(args, app, argv, task=task)) is not None:
+            return code
         refuse_torchrun()
         plan = preflight(argv, app)
         if args.cfg:
@@ -71,8 +78,44 @@ def run_app(task: Task, *, config_name: str, kind: type[Config] = Config, inheri
         return int(error.exit_code)
     except KeyboardInterrupt:
         return int(ExitCode.INTERRUPTED)
+    if plan.multirun and len(plan.jobs) == 1:
+        sys.stderr.write("note: -m runs a single job, since no key has several values, as in optim.lr=1e-3,1e-2\n")
     with claim:
         return _run(task, app, plan, claim)
+
+
+def run_plain(task: Callable[[Any], int], *, config_name: str, kind: type[Config]) -> int:
+    """A command that leaves no run directory: the pre-flight, then ``task`` with each job's config; returns the first bad exit code.
+
+    ``task`` may raise a ``HalfstepError``.
+    """
+    app, argv = App(config_name, kind), sys.argv[1:]
+    try:
+        args = read_args(argv, kind)
+        if (code := _tell(args, app, argv, task=task)) is not None:
+            return code
+        plan = preflight(argv, app)
+        if args.cfg:
+            return _call_hydra(lambda node: None, app, [*plan.overrides, *_flags(args)])
+        codes = [task(job.config) for job in plan.jobs]
+    except HalfstepError as error:
+        _report(str(error))
+        return int(error.exit_code)
+    except KeyboardInterrupt:
+        return int(ExitCode.INTERRUPTED)
+    return next((code for code in codes if code), int(ExitCode.OK))
+
+
+def _tell(args: Namespace, app: App, argv: Sequence[str], *, task: Callable[..., Any]) -> int | None:
+    """Help, completion and Hydra's own questions, answered without a pre-flight; None if the command line asks for none."""
+    if args.help:
+        return show_help(args, app, about=str(sys.modules[task.__module__].__doc__))
+    if args.shell_completion and any(text.startswith("query=") for text in args.overrides):
+        with redirect_stderr(StringIO()):  # a word that is half typed is nothing to complain about
+            return int(ExitCode.OK) if complete(app) else _call_hydra(lambda node: None, app, argv)
+    if args.hydra_help or args.info or args.shell_completion or args.experimental_rerun:
+        return _call_hydra(lambda node: None, app, argv)
+    return None
 
 
 def claim_directory(plan: Plan) -> Claim:

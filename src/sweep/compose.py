@@ -5,6 +5,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from difflib import get_close_matches
 from typing import Any
 
 from hydra import compose as hydra_compose, version
@@ -17,10 +18,11 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException, MissingConfigException
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf, open_dict
-from omegaconf.errors import OmegaConfBaseException
+from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException
 
+from src.config.docs import CONF_DIR
 from src.config.keys import unknown_option
-from src.config.store import CONF_DIR, VERSION_BASE, register
+from src.config.store import VERSION_BASE, register
 from src.errors import ConfigError
 
 
@@ -132,10 +134,19 @@ def describe(error: BaseException) -> str:
     prefix = f"in {where[1]}.yaml: " if where else ""
     inner = _omegaconf_error(error)
     if inner is not None:
+        if str(inner.full_key).startswith("hydra.") and isinstance(inner, ConfigKeyError | ConfigAttributeError):
+            return f"{prefix}{inner.full_key} is not an option of Hydra; {_nearest(inner)}"
         key = f"{inner.full_key}: " if inner.full_key else ""
         return f"{prefix}{key}{str(inner).splitlines()[0]}"
     lines = [line.strip() for line in re.split(r"\nConfig search path|\nSee https?:", str(error))[0].splitlines() if line.strip()]
     return " ".join(lines) or f"the configuration can't be composed ({type(error).__name__})"
+
+
+def _nearest(error: OmegaConfBaseException) -> str:
+    parent, key = str(error.full_key).rpartition(".")[::2]
+    siblings = [str(name) for name in error.parent_node or ()]
+    close = get_close_matches(key, siblings, n=1)
+    return f"did you mean {parent}.{close[0]}?" if close else "--cfg hydra lists them all"
 
 
 def _omegaconf_error(error: BaseException) -> OmegaConfBaseException | None:

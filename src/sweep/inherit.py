@@ -13,13 +13,13 @@ from src.config.schema import OPTIONS
 from src.errors import ConfigError
 from src.launch.locate import locate
 
-OWN = ("name", "resume", "tags", "tracking", "checkpoint", "split")
+OWN = ("name", "resume", "tags", "tracking", "checkpoint", "split", "trust_code")
 """Keys of this run, never taken from the checkpoint."""
 
 
 @dataclass(frozen=True)
 class Difference:
-    """An option whose value is not the checkpoint's; None stands for an option that one side doesn't have."""
+    """A group whose option, or a key whose value, is not the checkpoint's; None stands for a free key that one side doesn't have."""
 
     key: str
     saved: Any
@@ -67,9 +67,18 @@ def merge(saved: Mapping[str, Any], composed: Mapping[str, Any], *, groups: Coll
 
 
 def differences(saved: Mapping[str, Any], used: Mapping[str, Any]) -> list[Difference]:
-    """The options of two flat configs that differ, sorted by key, without the run's own."""
-    keys = sorted(key for key in saved.keys() | used.keys() if key.partition(".")[0] not in OWN)
-    return [Difference(key, saved.get(key), used.get(key)) for key in keys if saved.get(key) != used.get(key)]
+    """What two flat configs differ in, sorted by key, without the run's own keys.
+
+    A group with another option is one difference; of its keys only those that both options have are compared.
+    """
+    changed = {f"{group}.name": group for group in OPTIONS if saved.get(f"{group}.name") != used.get(f"{group}.name")}
+    found = []
+    for key in sorted(saved.keys() | used.keys()):
+        top = key.partition(".")[0]
+        one_sided = key not in saved or key not in used
+        if top not in OWN and saved.get(key) != used.get(key) and not (one_sided and top in changed.values()):
+            found.append(Difference(changed.get(key, key), saved.get(key), used.get(key)))
+    return sorted(found, key=lambda difference: difference.key)
 
 
 def _copy(source: Mapping[str, Any], target: dict[str, Any], parts: list[str]) -> None:

@@ -8,8 +8,8 @@ from hydra.core.override_parser.types import Override, OverrideType, Quote, Quot
 from hydra.errors import HydraException
 
 from src.config.keys import Leaf, free_sections, leaves, sections, unknown_key, unknown_option
+from src.config.ranges import convert_leaf
 from src.config.schema import OPTIONS, Config
-from src.config.values import convert
 from src.errors import ConfigError
 
 EXPERIMENT = "experiment"
@@ -36,7 +36,7 @@ def _parse_one(text: str, parser: OverridesParser) -> Override:
         override = parser.parse_overrides([text])[0]
     except HydraException as error:
         reason = str(error).removeprefix(f"Error parsing override '{text}'").strip().splitlines()[0]
-        reason = "a special character" if reason.startswith("Lexer") else reason
+        reason = _unbalanced(value) or ("a special character" if reason.startswith("Lexer") else reason)
         quoted = quote(value.strip("\"'"))
         raise ConfigError(f'{text} can\'t be read: {reason}; if the value is meant as text, quote it: "{key}={quoted}"') from error
     if override.package is not None:
@@ -44,6 +44,25 @@ def _parse_one(text: str, parser: OverridesParser) -> Override:
     if override.key_or_group == "hydra":
         raise ConfigError(f"{text}: set options of Hydra one by one, as in hydra.run.dir=DIR")
     return override
+
+
+def _unbalanced(value: str) -> str | None:
+    for mark in "\"'":
+        if value.count(mark) % 2:
+            return f"a {mark} is not closed"
+    for opening, closing in ("[]", "{}", "()"):
+        if value.count(opening) != value.count(closing):
+            return f"a {opening} is not closed" if value.count(opening) > value.count(closing) else f"a {closing} closes nothing"
+    return None
+
+
+def check_twice(overrides: Sequence[Override]) -> None:
+    """Raises ConfigError for a key that is swept and given a second time: which one counts would be a guess."""
+    for swept in (o for o in overrides if o.is_sweep_override()):
+        other = next((o for o in overrides if o is not swept and o.key_or_group == swept.key_or_group), None)
+        if other is not None:
+            first, second = sorted((swept, other), key=overrides.index)
+            raise ConfigError(f"{swept.key_or_group} is given twice, as {first.input_line} and {second.input_line}; keep one")
 
 
 def quote(text: str) -> str:
@@ -118,7 +137,7 @@ def _check_leaf(path: str, value: Any, options: Mapping[str, Leaf]) -> None:
     if group in OPTIONS and rest == "name":
         raise ConfigError(f"{path}={value}: choose the group option instead: {group}={value}")
     if not (isinstance(value, str) and "${" in value):  # an interpolation is judged by what it gives
-        convert(value, options[path].annotation, path=path, words=options[path].rule.get("words", ()))
+        convert_leaf(value, options[path])
 
 
 def _items(key: str, value: Any) -> Iterator[tuple[str, Any]]:

@@ -7,15 +7,15 @@ from pathlib import Path
 from typing import Any
 
 from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
-from hydra._internal.utils import get_args_parser
 from hydra.core.override_parser.types import Override
 from hydra.errors import HydraException
 
 from src.config.schema import OPTIONS
 from src.errors import ConfigError, HalfstepError
 from src.sweep import inherit
+from src.sweep.arguments import read_args
 from src.sweep.compose import Composed, Composer, session
-from src.sweep.overrides import EXPERIMENT, check_choice, check_new_key, check_value, is_choice, is_hydra, parse
+from src.sweep.overrides import EXPERIMENT, check_choice, check_new_key, check_twice, check_value, is_choice, is_hydra, parse
 from src.sweep.request import App, Request, build
 
 
@@ -47,11 +47,11 @@ def preflight(argv: Sequence[str], app: App, *, base: Path | None = None) -> Pla
         ConfigError: with the option, its value, the rule and the fix.
         CheckpointError: the checkpoint to start from is missing or can't be read.
     """
-    args = read_args(argv)
+    args = read_args(argv, app.kind)
     base = base or Path.cwd()
     with session(app.config_name, config_dir=args.config_dir) as composer:
-        # experiment=null is the default; Hydra itself refuses null for a group.
-        overrides = [o for o in parse(args.overrides, composer.parser) if not (o.key_or_group == EXPERIMENT and o.value() is None)]
+        overrides = read_overrides(args, composer)
+        check_twice(overrides)
         if not args.multirun:
             plan = _single(args, overrides, app, composer, base)
             if plan is not None:
@@ -59,21 +59,9 @@ def preflight(argv: Sequence[str], app: App, *, base: Path | None = None) -> Pla
         return _sweep(args, overrides, app, composer, base)
 
 
-def read_args(argv: Sequence[str]) -> Namespace:
-    """Hydra's own flags and the overrides.
-
-    Raises:
-        ConfigError: flags that exclude each other or that this program doesn't support.
-    """
-    args = get_args_parser().parse_args(list(argv))
-    modes = [name for name in ("run", "multirun", "cfg", "info", "shell_completion") if getattr(args, name)]
-    if len(modes) > 1:
-        raise ConfigError(f"--{modes[0]} and --{modes[1]} exclude each other")
-    if args.resolve and not (args.cfg or args.help):
-        raise ConfigError("--resolve needs --cfg or --help")
-    if args.config_path is not None or args.config_name is not None:
-        raise ConfigError("--config-path and --config-name are not supported; add a directory of your own options with --config-dir")
-    return args
+def read_overrides(args: Namespace, composer: Composer) -> list[Override]:
+    """The overrides of ``args``, without ``experiment=null``: that is the default, and Hydra itself refuses null for a group."""
+    return [o for o in parse(args.overrides, composer.parser) if not (o.key_or_group == EXPERIMENT and o.value() is None)]
 
 
 def _single(args: Namespace, overrides: list[Override], app: App, composer: Composer, base: Path) -> Plan | None:
@@ -85,7 +73,7 @@ def _single(args: Namespace, overrides: list[Override], app: App, composer: Comp
         hint = "" if is_choice(swept) else f", or write {swept.key_or_group}=[{swept.get_value_string()}] for a list"
         raise ConfigError(f"{swept.input_line} has several values: add -m to sweep over them{hint}")
     inherited = _inherited([overrides], app, composer, base)
-    composed = _compose(overrides, inherited, app, composer)
+    composed = compose_checked(overrides, inherited, app, composer)
     if composed.multirun:
         return None
     directory = _directory("hydra.run.dir", composed.run_dir, composed.run_dir_is_timed, overrides, base)
@@ -98,15 +86,15 @@ def _sweep(args: Namespace, overrides: list[Override], app: App, composer: Compo
     own = [o for o in overrides if is_hydra(o)]
     if any(o.is_sweep_override() for o in own):
         raise ConfigError("options of Hydra itself can't be swept; quote a value that holds commas")
-    settings = _compose([o for o in fixed if is_hydra(o) or is_choice(o)], [], app, composer)
+    settings = compose_checked([o for o in fixed if is_hydra(o) or is_choice(o)], [], app, composer)
     jobs = _expand([o for o in overrides if not is_hydra(o)], settings, composer)
     inherited = _inherited(jobs, app, composer, base)
-    composed = _compose(fixed, inherited, app, composer)
+    composed = compose_checked(fixed, inherited, app, composer)
     directory = _directory("hydra.sweep.dir", composed.sweep_dir, composed.sweep_dir_is_timed, overrides, base)
     requests = []
     for number, job in enumerate(jobs):
         try:
-            node = _compose([*own, *job], inherited, app, composer).node
+            node = compose_checked([*own, *job], inherited, app, composer).node
             requests.append(build(node, job, app, base=base))
         except HalfstepError as error:
             raise type(error)(f"job {number} ({' '.join(_texts(job))}): {error}") from error
@@ -126,8 +114,12 @@ def _expand(overrides: Sequence[Override], settings: Composed, composer: Compose
     return jobs
 
 
-def _compose(overrides: Sequence[Override], inherited: Sequence[str], app: App, composer: Composer) -> Composed:
-    """Compose ``overrides`` after judging each; Hydra's own complaint is the last resort."""
+def compose_checked(overrides: Sequence[Override], inherited: Sequence[str], app: App, composer: Composer) -> Composed:
+    """Compose ``overrides`` after judging each; Hydra's own complaint is the last resort.
+
+    Raises:
+        ConfigError: one of them is wrong.
+    """
     for override in filter(is_choice, overrides):
         check_choice(override, groups=app.groups, options=composer.options)
     names = _names([*inherited, *_texts(o for o in overrides if is_choice(o) or is_hydra(o))], composer)

@@ -8,7 +8,7 @@ from hydra.core.override_parser.types import Override
 from omegaconf import DictConfig
 
 from src.config.checks import check
-from src.config.resolve import absolute_paths, with_defaults
+from src.config.resolve import WEIGHTS_BY_NAME, absolute_paths, with_defaults
 from src.config.runfile import flatten, plain, to_config
 from src.config.schema import OPTIONS, Config
 from src.errors import ConfigError
@@ -55,6 +55,9 @@ def build(node: DictConfig, overrides: Sequence[Override], app: App, *, base: Pa
     if config.resume not in (None, "auto"):
         # A missing checkpoint is found out now, not in a run directory of its own.
         config = replace(config, resume=str(locate(config.resume, best=False, uri=config.tracking.uri)))
+    if config.model.pretrained not in (None, "", *WEIGHTS_BY_NAME) and not app.inherits:
+        weights = locate(str(config.model.pretrained), best=True, uri=config.tracking.uri)
+        config = replace(config, model=replace(config.model, pretrained=str(weights)))
     check(config, cuda_devices=visible_cuda_devices())
     if config.tracking.name == "mlflow":
         store_uri(config.tracking.uri)  # refuses an address that no store has

@@ -14,7 +14,7 @@ PLAIN_WIDTH = 200
 
 
 def show_summary(jobs: Sequence[tuple[Sequence[str], JobResult]], *, planned: int, console: Console | None = None) -> None:
-    """Number, overrides, objective and status of every job that ran, then the failed ones with their reasons."""
+    """Number, overrides, objective and status of every job that ran, then the failed and the killed ones with their reasons."""
     console = console or Console()
     if not console.is_terminal:
         console.width = PLAIN_WIDTH
@@ -25,11 +25,13 @@ def show_summary(jobs: Sequence[tuple[Sequence[str], JobResult]], *, planned: in
         objective = "-" if result.objective is None else f"{result.objective:.5g}"
         table.add_row(str(number), Text(" ".join(overrides)), objective, result.status)
     console.print(table)
-    failed = [(number, *job) for number, job in enumerate(jobs) if job[1].exit_code != ExitCode.OK]
-    if failed:
-        console.print(f"{len(failed)} of {planned} jobs failed")
-    for number, overrides, result in failed:
-        line = f"  job {number} ({' '.join(overrides)}): exit {int(result.exit_code)}, {result.reason or 'no reason given'}"
-        console.print(Text(line), soft_wrap=True)
+    bad = [(number, *job) for number, job in enumerate(jobs) if job[1].exit_code != ExitCode.OK]
+    for what, killed in (("failed", False), ("killed", True)):
+        listed = [(number, overrides, result) for number, overrides, result in bad if (result.status == "KILLED") is killed]
+        if listed:
+            console.print(f"{len(listed)} of {planned} jobs {what}")
+        for number, overrides, result in listed:
+            line = f"  job {number} ({' '.join(overrides)}): exit {int(result.exit_code)}, {result.reason or 'no reason given'}"
+            console.print(Text(line), soft_wrap=True)
     if len(jobs) < planned:
         console.print(f"{planned - len(jobs)} of {planned} jobs did not start")

@@ -9,6 +9,7 @@ from src import build
 from src.config.checks import check
 from src.config.runfile import to_config
 from src.engine import loop
+from src.engine.diagnose import examine
 from src.engine.meter import Meter
 from src.engine.state import TrainState
 from src.runtime.rank import Rank
@@ -26,6 +27,25 @@ JOBS = {
         "data": {"name": "digits", "augment": {"flip": True, "crop_padding": 1}},
     },
     "fp32": {"train": {"epochs": 2}, "precision": {"name": "fp32"}},
+    "every augmentation, average of weights": {
+        "train": {"epochs": 2, "batch_size": 64, "ema_decay": 0.99},
+        "data": {"name": "digits", "augment": {"flip": True, "random_resized_crop": 0.3, "mixup": 0.2, "cutmix": 1.0}},
+        "schedule": {"name": "onecycle"},
+    },
+    "bf16": {"train": {"epochs": 2}, "precision": {"name": "bf16"}},
+    "tf32": {"train": {"epochs": 2}, "precision": {"name": "tf32"}},
+    "o2": {"train": {"epochs": 2, "clip_norm": 1.0}, "precision": {"name": "o2"}},
+    "o2 with batch norm and overrides": {
+        "model": {"name": "resnet18"},
+        "data": {"name": "synthetic", "size": 256, "val_size": 64},
+        "train": {"epochs": 2},
+        "precision": {"name": "o2", "overrides": ["layer4.*=float32"]},
+    },
+    "o3": {
+        "train": {"epochs": 2, "clip_norm": 1.0},
+        "optim": {"name": "sgd", "lr": 0.01},
+        "precision": {"name": "o3", "scaler": {"dynamic": False, "init_scale": 128.0}},
+    },
     "AlexNet at 227": {
         "model": {"name": "alexnet"},
         "data": {"name": "synthetic", "size": 512, "val_size": 128},
@@ -73,7 +93,7 @@ def test_a_step_never_reads_the_host(name, tmp_path, monkeypatch):
     assert state.step == parts.planned_steps
     assert allowed.count("read") <= math.ceil(state.step / 4) + 2
     assert math.isfinite(state.metrics["train/loss"])
-    expected = ("float32", False) if name == "fp32" else ("float16", True)
+    expected = {"fp32": ("float32", False), "tf32": ("tfloat32", False), "bf16": ("bfloat16", False)}.get(name, ("float16", True))
     assert (parts.effective["computed_dtype"], parts.effective["loss_scaling"]) == expected
     assert parts.effective["channels_last"] is True
 
@@ -85,7 +105,7 @@ def test_an_overflow_is_skipped_on_the_device(tmp_path):
             "device": "cuda",
             "tracking": {"name": "none"},
             "schedule": {"name": "cosine"},
-            "precision": {"name": "amp", "scaler": {"init_scale": 2.0**40}},
+            "precision": {"name": "amp", "scaler": {"init_scale": 2.0**40, "max_scale": 2.0**40}},
             "train": {"epochs": 3, "log_every": 1},
         }
     )
@@ -97,3 +117,19 @@ def test_an_overflow_is_skipped_on_the_device(tmp_path):
     assert int(parts.schedule.updates) == state.updates
     assert parts.precision.loss_scale().item() == 2.0 ** (40 - skipped)
     assert all(torch.isfinite(p).all() for p in parts.model.parameters())
+
+
+@pytest.mark.parametrize(("precision", "where"), [("amp", "forward"), ("o2", "forward"), ("bf16", "nowhere")])
+def test_a_real_overflow_is_traced_to_its_module(tmp_path, precision, where):
+    """Activations beyond 65504: float16 has no room for them, bfloat16 has."""
+    settings = {"device": "cuda", "tracking": {"name": "none"}, "model": {"name": "resnet18"}, "precision": {"name": precision}}
+    config = to_config(settings | {"data": {"name": "synthetic", "size": 64, "val_size": 16}, "train": {"epochs": 1, "batch_size": 32}})
+    parts = build.train_parts(config, run_dir=tmp_path, rank=Rank(device=torch.device("cuda", 0)), stop_requested=lambda: 0)
+    with torch.no_grad():
+        parts.model.layer2[0].bn1.weight.fill_(1e5)
+    parts.precision.refresh()
+    report = examine(parts, next(iter(parts.data.train.epoch(0))))
+    assert report["where"] == where
+    if where == "forward":
+        assert report["module"] == "layer2.0.bn1"
+        assert report["largest_input"] < 65504

@@ -130,6 +130,14 @@ def test_a_failed_job_does_not_stop_a_sweep(
     assert "job 1 (+tags.end=raise): exit 1, RuntimeError: boom" in out
 
 
+def test_a_sweep_over_nothing_is_said(run: Callable[..., int], task: Task, capfd: pytest.CaptureFixture[str]) -> None:
+    assert run("-m", "seed=1") == 0
+    assert capfd.readouterr().err.count("-m runs a single job") == 1
+    assert run("-m", "seed=1,2") == 0
+    assert "single job" not in capfd.readouterr().err
+    assert len(task.jobs) == 3
+
+
 def test_a_stop_ends_the_sweep(run: Callable[..., int], task: Task, capfd: pytest.CaptureFixture[str]) -> None:
     """Fault 28"""
     assert run("-m", "+tags.end=ctrl-c,ok") == 130
@@ -157,7 +165,7 @@ def test_relative_paths_do_not_follow_a_changed_directory(run: Callable[..., int
 def test_looking_at_the_config_creates_nothing(run: Callable[..., int], task: Task, capfd: pytest.CaptureFixture[str]) -> None:
     assert run("--cfg", "job", "optim.lr=0.5") == 0
     assert "lr: 0.5" in capfd.readouterr().out
-    assert run("--help") == 0
-    assert "schema" not in capfd.readouterr().out
+    assert run("--help", "-m", "model=resnet18,alexnet") == 0
+    assert "optim.lr" in capfd.readouterr().out
     assert not task.jobs
     assert not files(Path.cwd())

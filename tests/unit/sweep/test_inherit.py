@@ -57,6 +57,17 @@ def test_differences_leave_out_the_runs_own_keys() -> None:
     assert differences(saved, used) == [Difference("optim.lr", 0.1, 0.2), Difference("optim.momentum", 0.9, None)]
 
 
+def test_another_option_is_one_difference_and_only_shared_keys_are_compared() -> None:
+    saved = {"optim.name": "sgd", "optim.lr": 0.1, "optim.momentum": 0.9, "data.name": "custom", "objective.name": "val/loss"}
+    used = {"optim.name": "adamw", "optim.lr": 0.2, "optim.betas": "[0.9,0.999]", "data.name": "custom", "data.kwargs.n": 3}
+    assert differences(saved, used | {"objective.name": "val/top5", "trust_code": True}) == [
+        Difference("data.kwargs.n", None, 3),
+        Difference("objective.name", "val/loss", "val/top5"),
+        Difference("optim", "sgd", "adamw"),
+        Difference("optim.lr", 0.1, 0.2),
+    ]
+
+
 def test_options_of_another_version_are_refused() -> None:
     assert saved_options(SAVED) == {"optim": "sgd", "precision": "amp"}
     with pytest.raises(ConfigError, match="optim=lion is not an option"):

@@ -6,7 +6,7 @@ from hypothesis import given, strategies as st
 
 from src.config.schema import OPTIONS, Config
 from src.errors import ConfigError
-from src.sweep.overrides import check_choice, check_new_key, check_value, is_choice, is_hydra, parse, quote, value_keys
+from src.sweep.overrides import check_choice, check_new_key, check_twice, check_value, is_choice, is_hydra, parse, quote, value_keys
 
 NAMES = {
     "model": "digits_cnn",
@@ -18,6 +18,10 @@ NAMES = {
     "tracking": "mlflow",
 }
 PARSER = OverridesParser.create()
+
+
+def listed(group: str) -> str:
+    return ", ".join(sorted(OPTIONS[group]))
 
 
 def judge(text: str, **names: str) -> None:
@@ -34,7 +38,7 @@ def judge(text: str, **names: str) -> None:
         ("optim.lrr=0.1", "optim.lrr is not an option; did you mean optim.lr?"),
         ("+optim.lrr=0.1", "optim.lrr is not an option; did you mean optim.lr?"),
         ("++train.epoch=1", "train.epoch is not an option; did you mean train.epochs?"),
-        ("+foo=1", "foo is not an option; --cfg job lists them all"),
+        ("+foo=1", "foo is not an option; --help lists them all"),
         ("+optim.lr=0.1", "+optim.lr=0.1: + adds new keys, under tags only; write optim.lr=VALUE"),
         ("++optim.lr=0.1", "++optim.lr=0.1: + adds new keys, under tags only; write optim.lr=VALUE"),
         ("+optim=sgd", "+optim=sgd: write optim=sgd without +"),
@@ -49,17 +53,25 @@ def judge(text: str, **names: str) -> None:
         ("optim.betas.0=0.8", "optim.betas.0 is not an option: optim.betas is a single value; write optim.betas=VALUE"),
         ("+hydra.foo=1", "+hydra.foo=1: + adds keys under hydra.job.env_set only"),
         ("hydra=x", "hydra=x: set options of Hydra one by one, as in hydra.run.dir=DIR"),
-        ("model=huge", "model=huge is not an option of model; use one of alexnet, digits_cnn, resnet18"),
-        ("precision=fp17", "precision=fp17 is not an option of precision; did you mean precision=fp32? Options: amp, fp32"),
+        ("model=huge", "model=huge is not an option of model; use one of " + listed("model")),
+        ("precision=fp17", "precision=fp17 is not an option of precision; did you mean precision=fp32? Options: " + listed("precision")),
         ("parallel=dpp", "parallel=dpp is not an option of parallel; did you mean parallel=ddp? Options: ddp, single"),
         ("model=[alexnet,resnet18]", "model=[alexnet,resnet18]: model takes one option; add -m and write model=A,B to sweep over several"),
-        ("model=null", "model=null is not an option of model; use one of alexnet, digits_cnn, resnet18"),
+        ("model=null", "model=null is not an option of model; use one of " + listed("model")),
         ("experiment=x", "experiment=x is not an option of experiment: there are none"),
-        ("optim.lr=abc", "optim.lr=abc is not a float"),
-        ("optim={lr:abc}", "optim.lr=abc is not a float"),
-        ("train.epochs=1.5", "train.epochs=1.5 is not an integer"),
+        ("model=", "model= is empty; use one of " + listed("model")),
+        (
+            "+model.kwargs.width=16",
+            "model.kwargs.width belongs to model=torchvision or model=timm or model=custom; model=digits_cnn has no such option",
+        ),
+        ("data.kwargs.width=16", "data.kwargs.width belongs to data=custom; data=digits has no such option"),
+        ("+experiment=x", "+experiment=x: write experiment=x without +"),
+        ("optim.lr=abc", "optim.lr=abc is not a float (above 0)"),
+        ("optim={lr:abc}", "optim.lr=abc is not a float (above 0)"),
+        ("optim.lr=", "optim.lr= is not a float (above 0)"),
+        ("train.epochs=1.5", "train.epochs=1.5 is not an integer (at least 1 and at most 1000000)"),
         ("precision.dtype=float17", "precision.dtype=float17 is not auto, float16 or bfloat16"),
-        ("model.num_classes=1.5", "model.num_classes=1.5 is not an integer or auto"),
+        ("model.num_classes=1.5", "model.num_classes=1.5 is not an integer (at least 2) or auto"),
         ("tags=[a,b]", "tags=[a,b] is not a mapping"),
         ("optim", "optim is not an override; write KEY=VALUE"),
         ("=3", "=3 is not an override; write KEY=VALUE"),
@@ -112,6 +124,40 @@ def test_the_chosen_option_decides_which_keys_exist() -> None:
     judge("optim.momentum=0.8", optim="sgd")
     with pytest.raises(ConfigError, match=r"optim\.betas belongs to optim=adamw"):
         judge("optim.betas=[0.9,0.9]", optim="sgd")
+
+
+@pytest.mark.parametrize("group", ["model", "data"])
+def test_free_arguments_go_to_an_option_that_takes_them(group: str) -> None:
+    for text in (f"+{group}.kwargs.width=16", f"++{group}.kwargs.width=16", f"+{group}.kwargs={{a: 1}}"):
+        judge(text, **{group: "custom"})
+    with pytest.raises(ConfigError, match=rf"under tags and {group}.kwargs only"):
+        judge("+optim.lr=1", **{group: "custom"})
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [("a=[1,2", "a [ is not closed"), ("a={b:1", "a { is not closed"), ("a=1]", "a ] closes nothing"), ("a='x", "a ' is not closed")],
+)
+def test_what_is_unbalanced_is_named(text: str, reason: str) -> None:
+    """H01"""
+    with pytest.raises(ConfigError) as caught:
+        parse([text], PARSER)
+    assert f"can't be read: {reason}; if" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("texts", "answer"),
+    [
+        (["optim.lr=1", "optim.lr=2,3"], "optim.lr is given twice, as optim.lr=1 and optim.lr=2,3; keep one"),
+        (["optim=sgd,adamw", "seed=1", "optim=sgd"], "optim is given twice, as optim=sgd,adamw and optim=sgd; keep one"),
+        (["seed=1,2", "seed=range(3)"], "seed is given twice, as seed=1,2 and seed=range(3); keep one"),
+    ],
+)
+def test_a_swept_key_is_given_once(texts: list[str], answer: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        check_twice(parse(texts, PARSER))
+    assert str(caught.value) == answer
+    check_twice(parse(["seed=1", "seed=2", "optim.lr=1,2"], PARSER))  # without a sweep the last one counts, as ever
 
 
 def test_a_new_key_of_the_users_own_needs_plus() -> None:

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from src.config.schema import AdamWConfig, CosineConfig, EvaluateConfig, SGDConfig
+from src.config.schema import OPTIONS, AdamWConfig, CosineConfig, EvaluateConfig, SGDConfig
 from src.errors import CheckpointError, ConfigError
 from src.sweep import inherit
 from src.sweep.overrides import quote
-from src.sweep.preflight import Plan, preflight, read_args
+from src.sweep.preflight import Plan, preflight
 from src.sweep.request import App
 
 TRAIN = App("config")
@@ -58,19 +58,25 @@ def test_options_bring_their_own_fields() -> None:
     [
         (["optim.lrr=0.1"], "optim.lrr is not an option; did you mean optim.lr?"),
         (["++train.epoch=1"], "train.epoch is not an option; did you mean train.epochs?"),
-        (["optim.lr=abc"], "optim.lr=abc is not a float"),
+        (["optim.lr=abc"], "optim.lr=abc is not a float (above 0)"),
         (["optim.lr=-1"], "optim.lr=-1.0 must be above 0"),
-        (["model=huge"], "model=huge is not an option of model; use one of alexnet, digits_cnn, resnet18"),
+        (["model=huge"], f"model=huge is not an option of model; use one of {', '.join(sorted(OPTIONS['model']))}"),
         (["tags.a=1"], "tags.a=1: tags.a is not set yet; write +tags.a=1 to add it"),
         (["name=${nope}"], "name can't be resolved: Interpolation key 'nope' not found"),
         (["hydra/launcher=zz"], "hydra/launcher=zz is not an option of hydra/launcher; use one of basic"),
-        (["hydra.rn.dir=x"], "hydra.rn: Key 'rn' not in 'HydraConf'"),
+        (["hydra.rn.dir=x"], "hydra.rn is not an option of Hydra; did you mean hydra.run?"),
+        (["hydra.foo=1"], "hydra.foo is not an option of Hydra; --cfg hydra lists them all"),
         (["hydra.run.dir="], "hydra.run.dir must not be empty"),
         (["optim.lr=1,2"], "optim.lr=1,2 has several values: add -m to sweep over them, or write optim.lr=[1,2] for a list"),
         (["optim=sgd,adamw"], "optim=sgd,adamw has several values: add -m to sweep over them"),
         (["-m", "optim.lr=1,-2"], "job 1 (optim.lr=-2): optim.lr=-2.0 must be above 0"),
         (["-m", "optim.lrr=1,2"], "job 0 (optim.lrr=1): optim.lrr is not an option; did you mean optim.lr?"),
         (["-m", "hydra.verbose=true,false"], "options of Hydra itself can't be swept; quote a value that holds commas"),
+        (["seed=1", "-m", "seed=1,2"], "seed is given twice, as seed=1 and seed=1,2; keep one"),
+        (["num_processes=4"], "num_processes is not an option; did you mean parallel.num_processes (with parallel=ddp)?"),
+        (["epochs=3"], "epochs is not an option; did you mean train.epochs?"),
+        (["lr=1e-3"], "lr is not an option; did you mean optim.lr?"),
+        (["batch_size=8"], "batch_size is not an option; did you mean train.batch_size?"),
         (["-m", "seed=range(3,3)"], "the sweep has no job: one of its lists of values is empty"),
     ],
 )
@@ -126,7 +132,8 @@ def experiments(tmp_path: Path) -> list[str]:
     folder = tmp_path / "mine" / "experiment"
     folder.mkdir(parents=True)
     (folder / "e1.yaml").write_text(
-        "# @package _global_\ndefaults:\n  - override /optim: sgd\n  - override /model: resnet18\noptim:\n  lr: 0.5\ntrain:\n  epochs: 99\n"
+        "# @package _global_\ndefaults:\n  - override /optim: sgd\n  - override /model: resnet18\n"
+        "optim:\n  lr: 0.5\ntrain:\n  epochs: 99\n  label_smoothing: 0.3\n"
     )
     (folder / "sweep.yaml").write_text("# @package _global_\nhydra:\n  mode: MULTIRUN\n  sweeper:\n    params:\n      seed: 3,4\n")
     (folder / "typo.yaml").write_text("# @package _global_\noptim:\n  lrr: 0.5\n")
@@ -138,17 +145,20 @@ def experiments(tmp_path: Path) -> list[str]:
 @pytest.mark.parametrize(
     ("argv", "expected"),
     [
-        (["experiment=e1"], ("resnet18", "sgd", 0.5, 99)),
-        (["experiment=e1", "train.epochs=16"], ("resnet18", "sgd", 0.5, 16)),
-        (["experiment=e1", "model=digits_cnn", "optim.lr=.2"], ("digits_cnn", "sgd", 0.2, 99)),
-        (["experiment=e1", "optim=adamw"], ("resnet18", "adamw", 0.5, 99)),
-        (["experiment=null"], ("digits_cnn", "adamw", 0.002, 20)),
+        (["experiment=e1"], ("resnet18", "sgd", 0.5, 99, 0.3)),
+        (["experiment=e1", "train.epochs=16"], ("resnet18", "sgd", 0.5, 16, 0.3)),
+        (["experiment=e1", "model=digits_cnn", "optim.lr=.2"], ("digits_cnn", "sgd", 0.2, 99, 0.3)),
+        (["experiment=e1", "optim=adamw", "train.label_smoothing=0.4"], ("resnet18", "adamw", 0.5, 99, 0.4)),
+        (["optim.lr=.2", "experiment=e1"], ("resnet18", "sgd", 0.2, 99, 0.3)),
+        (["experiment=null"], ("digits_cnn", "adamw", 0.002, 20, 0.1)),
     ],
 )
-def test_group_defaults_then_experiment_then_command_line(experiments: list[str], argv: list[str], expected: tuple[Any, ...]) -> None:
-    """C16"""
+def test_group_then_config_file_then_experiment_then_command_line(
+    experiments: list[str], argv: list[str], expected: tuple[Any, ...]
+) -> None:
+    """C16. The smoothing is 0 in the schema, 0.1 in config.yaml, 0.3 in the experiment."""
     config = plan(*argv, *experiments).jobs[0].config
-    assert (config.model.name, config.optim.name, config.optim.lr, config.train.epochs) == expected
+    assert (config.model.name, config.optim.name, config.optim.lr, config.train.epochs, config.train.label_smoothing) == expected
 
 
 def test_an_experiments_choice_decides_which_keys_exist(experiments: list[str]) -> None:
@@ -217,7 +227,20 @@ class TestEvaluate:
     def test_a_group_replaces_the_whole_group(self) -> None:
         (job,) = plan("checkpoint=c.pt", "precision=fp32", app=EVALUATE).jobs
         assert (job.config.precision.name, job.config.precision.dtype.name) == ("fp32", "auto")
-        assert [d.key for d in job.differences] == ["precision.dtype", "precision.name"]
+        assert [(d.key, d.saved, d.used) for d in job.differences] == [
+            ("precision", "amp", "fp32"),
+            ("precision.dtype", "bfloat16", "auto"),
+        ]
+
+    def test_free_arguments_of_the_checkpoints_own_data_set(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        saved = SAVED | {"data": {"name": "custom", "factory": "a.b:c", "kwargs": {"n": 1, "k": 2}}}
+        saved |= {"model": {"name": "custom", "factory": "a.b:d"}}
+        monkeypatch.setattr(inherit, "saved_config", lambda reference, **_: (Path("/c.pt"), saved))
+        (job,) = plan("checkpoint=c.pt", "++data.kwargs.n=5", "trust_code=true", app=EVALUATE).jobs
+        assert job.config.data.kwargs == {"n": 5, "k": 2}  # type: ignore[attr-defined]
+        assert job.config.trust_code is True  # type: ignore[attr-defined]
+        assert [(d.key, d.saved, d.used) for d in job.differences] == [("data.kwargs.n", 1, 5)]
+        assert "can't be changed" in refusal("checkpoint=c.pt", "+model.kwargs.width=1", app=EVALUATE)
 
     def test_a_key_of_another_option_is_refused(self) -> None:
         assert "belongs to schedule=cosine" in refusal("checkpoint=c.pt", "schedule.min_factor=0.1", app=EVALUATE)
@@ -246,9 +269,12 @@ def test_a_missing_checkpoint_is_named(in_empty_directory: Path) -> None:
         plan("checkpoint=nowhere.pt", app=EVALUATE)
 
 
-def test_flags_are_hydras() -> None:
-    args = read_args(["a=1", "-m", "-cd", "x"])
-    assert (args.overrides, args.multirun, args.config_dir) == (["a=1"], True, "x")
+@pytest.mark.parametrize("group", ["model", "data"])
+def test_free_arguments(group: str) -> None:
+    argv = (f"{group}=custom", f"{group}.factory=a.b:c", f"+{group}.kwargs.width=16", f"++{group}.kwargs.deep.er=x")
+    (job,) = plan(*argv).jobs
+    assert getattr(job.config, group).kwargs == {"width": 16, "deep": {"er": "x"}}
+    assert f"write +{group}.kwargs.width=16 to add it" in refusal(*argv[:2], f"{group}.kwargs.width=16")
 
 
 def test_nothing_heavy_is_imported() -> None:
