@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help train ui test test-all lint clean
+.PHONY: help train ui test test-all lint docs clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -26,6 +26,9 @@ lint: $(VENV)/.dev  ## ruff and mypy
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/python -m mypy
+
+docs: $(VENV)/.core  ## write docs/options.md anew from the schema
+	$(BIN)/python -m src.config.docs > docs/options.md
 
 clean:  ## remove .venv and caches; runs and the MLflow store stay
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache

@@ -22,7 +22,8 @@ RESULTS = PROJECT / "benchmarks" / "results"
 CIFAR = (
     "data=image_folder data.root={cifar} model=resnet18 optim=sgd train.batch_size=128 data.augment.flip=true data.augment.crop_padding=4"
 )
-ALEXNET = "data=image_folder data.root={cifar} model=alexnet optim.lr=1e-4 schedule=plateau train.label_smoothing=0 train.epochs={epochs}"
+FILES = "data=image_folder data.root={cifar}"
+ALEXNET = f"experiment=alexnet_cifar10 {FILES}"
 SUITES = {
     "digits": ["", "parallel=ddp", "precision=fp32", "precision=fp32 parallel=ddp"],
     "cifar-subset": [
@@ -33,10 +34,10 @@ SUITES = {
         f"{CIFAR} train.epochs=15 {mode}"
         for mode in ("precision=fp32", "precision=amp", "precision=fp32 parallel=ddp", "precision=amp parallel=ddp")
     ],
-    "alexnet": [
-        f"{ALEXNET} {mode}"
-        for mode in ("precision=fp32", "precision=amp", "precision=fp32 train.batch_size=512", "precision=amp train.batch_size=512")
-    ],
+    "alexnet": [f"{ALEXNET} precision={mode}" for mode in ("fp32", "amp")],
+    "alexnet-ddp": [f"{ALEXNET} precision={mode} parallel=ddp" for mode in ("fp32", "amp")],
+    "alexnet-512": [f"{ALEXNET} train.batch_size=512 optim.lr=4e-4 precision={mode}" for mode in ("fp32", "amp")],
+    "resnet18-cifar": [f"experiment=cifar10_resnet18 {FILES} precision={mode}" for mode in ("fp32", "amp", "bf16", "o2", "o3")],
 }
 
 
@@ -46,12 +47,11 @@ def main() -> None:
     parser.add_argument("suite", choices=SUITES)
     parser.add_argument("--repeat", type=int, default=3)
     parser.add_argument("--cifar", default="datasets/cifar10-jpg", help="folder with train/ and test/ of CIFAR-10 as JPEG")
-    parser.add_argument("--epochs", type=int, default=20, help="epochs of the alexnet suite")
     parser.add_argument("--seed", type=int, default=0, help="seed of the first repetition")
     parser.add_argument("--out", type=Path, default=RESULTS)
     args = parser.parse_args()
-    commands = [command.format(cifar=args.cifar, epochs=args.epochs) for command in SUITES[args.suite]]
-    shown = [command.format(cifar="DIR", epochs=args.epochs) for command in SUITES[args.suite]]
+    commands = [command.format(cifar=args.cifar) for command in SUITES[args.suite]]
+    shown = [command.format(cifar="DIR") for command in SUITES[args.suite]]
     runs: dict[str, list[dict[str, object]]] = {command: [] for command in shown}
     for repetition in range(args.repeat):
         for command, name in zip(commands, shown, strict=True):

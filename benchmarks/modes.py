@@ -1,0 +1,142 @@
+"""Every precision mode's training step on this device: milliseconds, images/s, peak memory.
+
+``python benchmarks/modes.py [--models alexnet:512 resnet50:256 ...] [--modes fp32 amp ...] [--rounds 3] [--steps 20]`` builds each
+run as the command does, on synthetic images that lie on the device, and times whole steps (batch, forward, backward, update).
+Modes are interleaved in rounds; the numbers are medians over the rounds. Writes ``benchmarks/results/modes-DEVICE.json``.
+"""
+
+import argparse
+import gc
+import json
+import re
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from itertools import islice
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import torch
+import torchvision
+
+from src import build
+from src.config.checks import check
+from src.config.runfile import to_config
+from src.config.schema import FIXED_SIZES
+from src.data.base import Batch
+from src.engine.state import Parts
+from src.engine.step import forward_backward, update
+from src.runtime import memory, rank as ranks
+
+RESULTS = Path(__file__).resolve().parent / "results"
+MODES = ("fp32", "tf32", "amp", "bf16", "o2", "o3")
+O3 = {"scaler": {"dynamic": False, "init_scale": 1.0}}
+WARM_UP_STEPS = 5
+
+
+def main() -> None:
+    """Measure and write."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--models", nargs="+", default=["alexnet:64", "alexnet:512", "resnet50:256", "vit_b_16:256"], help="MODEL:BATCH")
+    parser.add_argument("--modes", nargs="+", default=list(MODES))
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--steps", type=int, default=20)
+    parser.add_argument("--out", type=Path, default=RESULTS)
+    args = parser.parse_args()
+    device = ranks.pick_device("auto")
+    name = ranks.device_name(device)
+    record: dict[str, Any] = {
+        "suite": "modes",
+        "device": name,
+        "versions": {"torch": torch.__version__, "torchvision": torchvision.__version__},
+        "date": datetime.now(UTC).date().isoformat(),
+        "steps": args.steps,
+        "rows": [],
+    }
+    args.out.mkdir(parents=True, exist_ok=True)
+    path = args.out / f"modes-{re.sub(r'[^a-z0-9]+', '-', name.lower()).strip('-')}.json"
+    for text in args.models:
+        model, _, batch_size = text.partition(":")
+        rows: dict[str, list[dict[str, Any]]] = {mode: [] for mode in args.modes}
+        for _ in range(args.rounds):
+            for mode in args.modes:
+                rows[mode].append(measure(model, mode, batch_size=int(batch_size), steps=args.steps))
+                sys.stderr.write(f"{text} {mode}: {rows[mode][-1]}\n")
+        record["rows"] += [summary(model, int(batch_size), mode, found) for mode, found in rows.items()]
+        path.write_text(json.dumps(record, indent=1) + "\n")
+
+
+def measure(model: str, mode: str, *, batch_size: int, steps: int) -> dict[str, Any]:
+    """Milliseconds per step and peak memory of one freshly built run."""
+    config = to_config(
+        {
+            "model": {"name": model},
+            "precision": {"name": mode} | (O3 if mode == "o3" else {}),
+            "tracking": {"name": "none"},
+            "schedule": {"name": "constant"},
+            "optim": {"name": "adamw", "lr": 1e-4},
+            "train": {"batch_size": batch_size, "epochs": 1_000_000},
+            "data": {"name": "synthetic", "size": 2 * batch_size, "val_size": 10, "pixels": FIXED_SIZES[model][1]},
+        }
+    )
+    check(config, cuda_devices=torch.cuda.device_count())
+    with tempfile.TemporaryDirectory() as folder:
+        rank = ranks.Rank(device=ranks.pick_device("auto"))
+        parts = build.train_parts(config, run_dir=Path(folder), rank=rank, stop_requested=lambda: 0)
+        batches = endless(parts)
+        run(parts, batches, WARM_UP_STEPS)
+        started = time.perf_counter()
+        run(parts, batches, steps)
+        seconds = time.perf_counter() - started
+        found = {
+            "ms_per_step": 1000 * seconds / steps,
+            "peak_memory_bytes": memory.peak_bytes(rank.device),
+            "computed_dtype": parts.effective["computed_dtype"],
+            "loss_scaling": parts.precision.scaled,
+        }
+        del parts, batches
+    gc.collect()
+    if rank.device.type == "cuda":
+        torch.cuda.empty_cache()
+    return found
+
+
+def endless(parts: Parts) -> Iterator[Batch]:
+    """The batches of one epoch after the other."""
+    epoch = 0
+    while True:
+        yield from parts.data.train.epoch(epoch)
+        epoch += 1
+
+
+def run(parts: Parts, batches: Iterator[Batch], steps: int) -> None:
+    """Whole steps as the loop does them, then wait for the device."""
+    parts.wrapped.train()
+    for step, batch in enumerate(islice(batches, steps), start=1):
+        forward_backward(parts, batch)
+        update(parts, step, sample=False)
+    if parts.rank.device.type == "cuda":
+        torch.cuda.synchronize(parts.rank.device)
+
+
+def summary(model: str, batch_size: int, mode: str, found: list[dict[str, Any]]) -> dict[str, Any]:
+    """Medians over the rounds."""
+    ms = median(row["ms_per_step"] for row in found)
+    return {
+        "model": model,
+        "batch_size": batch_size,
+        "mode": mode,
+        "computed_dtype": found[0]["computed_dtype"],
+        "loss_scaling": found[0]["loss_scaling"],
+        "ms_per_step": ms,
+        "all_ms_per_step": [row["ms_per_step"] for row in found],
+        "images_per_second": 1000 * batch_size / ms,
+        "peak_memory_bytes": max(row["peak_memory_bytes"] for row in found),
+    }
+
+
+if __name__ == "__main__":
+    main()
