@@ -35,9 +35,10 @@ SUITES = {
         for mode in ("precision=fp32", "precision=amp", "precision=fp32 parallel=ddp", "precision=amp parallel=ddp")
     ],
     "alexnet": [f"{ALEXNET} precision={mode}" for mode in ("fp32", "amp")],
+    "alexnet-seeds": [f"{ALEXNET} precision={mode}" for mode in ("fp32", "amp")],  # accuracy only: several at once on one GPU
     "alexnet-ddp": [f"{ALEXNET} precision={mode} parallel=ddp" for mode in ("fp32", "amp")],
     "alexnet-512": [f"{ALEXNET} train.batch_size=512 optim.lr=4e-4 precision={mode}" for mode in ("fp32", "amp")],
-    "resnet18-cifar": [f"experiment=cifar10_resnet18 {FILES} precision={mode}" for mode in ("fp32", "amp", "bf16", "o2", "o3")],
+    "resnet18-cifar": [f"experiment=cifar10_resnet18 {FILES} precision={mode}" for mode in ("amp", "bf16", "o2", "o3", "fp32")],
 }
 
 
