@@ -2,7 +2,8 @@
 
 ``python benchmarks/modes.py [--models alexnet:512 resnet50:256 ...] [--modes fp32 amp ...] [--rounds 3] [--steps 20]`` builds each
 run as the command does, on synthetic images that lie on the device, and times whole steps (batch, forward, backward, update).
-Modes are interleaved in rounds; the numbers are medians over the rounds. Writes ``benchmarks/results/modes-DEVICE.json``.
+Modes are interleaved in rounds; the numbers are medians over the rounds. Writes ``benchmarks/results/modes-DEVICE.json``; rows of
+an earlier file that are not measured anew stay.
 """
 
 import argparse
@@ -65,8 +66,19 @@ def main() -> None:
             for mode in args.modes:
                 rows[mode].append(measure(model, mode, batch_size=int(batch_size), steps=args.steps))
                 sys.stderr.write(f"{text} {mode}: {rows[mode][-1]}\n")
-        record["rows"] += [summary(model, int(batch_size), mode, found) for mode, found in rows.items()]
+        measured = [summary(model, int(batch_size), mode, found) for mode, found in rows.items()]
+        record["rows"] = merged(path, measured)
         path.write_text(json.dumps(record, indent=1) + "\n")
+
+
+def merged(path: Path, measured: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The rows of ``path`` with ``measured`` in place of those for the same network, batch and mode."""
+
+    def key(row: dict[str, Any]) -> tuple[str, int, int]:
+        return row["model"], row["batch_size"], MODES.index(row["mode"])
+
+    old = json.loads(path.read_text())["rows"] if path.exists() else []
+    return sorted({key(row): row for row in old + measured}.values(), key=key)
 
 
 def measure(model: str, mode: str, *, batch_size: int, steps: int) -> dict[str, Any]:

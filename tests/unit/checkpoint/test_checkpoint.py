@@ -134,5 +134,5 @@ def test_a_disk_that_is_too_small_is_found_before_training(tmp_path, monkeypatch
     if fits:
         save.refuse_full_disk(tmp_path, size=100, keep=2)
         return
-    with pytest.raises(CheckpointError, match="free some space, lower save.keep or set hydra.run.dir"):
+    with pytest.raises(CheckpointError, match=r"free some space, lower save\.keep or set hydra\.run\.dir"):
         save.refuse_full_disk(tmp_path, size=100, keep=2)

@@ -101,6 +101,23 @@ def test_going_on_after_a_stop_gives_the_same_bits(make_parts, precision, schedu
     assert (state.best_value, state.best_step, state.best_epoch) == (expected.best_value, expected.best_step, expected.best_epoch)
 
 
+@pytest.mark.parametrize(("old", "new"), [("fp32", "o2"), ("o2", "o3"), ("o3", "fp32"), ("fp16", "bf16"), ("bf16", "o2")])
+def test_a_checkpoint_goes_on_in_another_precision(make_parts, old, new):
+    """The weights taken over are those saved, as closely as the new format holds them; training goes on to the end."""
+    modes = PRECISIONS | HALF
+    part = make_parts(run="part", precision=modes[old], train={"epochs": 1})
+    fit(part)
+    saved = newest(part)
+    resumed = make_parts(run="resumed", precision=modes[new])
+    state = snapshot.restore(resumed, saved)
+    half = resumed.precision.dtype if new == "o3" else torch.float32
+    for name, tensor in resumed.model.state_dict().items():
+        assert torch.equal(tensor.float(), saved["model"][name].to(half if tensor.is_floating_point() else tensor.dtype).float())
+    loop.fit(resumed, state)
+    assert state.step == 10
+    assert math.isfinite(state.metrics["val/loss"])
+
+
 def test_the_average_is_what_is_evaluated(make_parts, tmp_path):
     """C19: the recorded accuracy is that of the averaged weights, and so is the network that a checkpoint gives."""
     parts = make_parts(train={"ema_decay": 0.99})
@@ -271,7 +288,19 @@ def test_ranks_of_a_group_decide_at_agreed_steps_only(make_parts):
     parts = make_parts(stop=lambda: ExitCode.TERMINATED, train={"log_every": 6, "check_every": 3})
     assert all(parts.check_due(step) for step in range(1, 8))
     parts.rank = Rank(rank=1, world_size=2)
+    parts.plan_check(0, step_seconds=0.001)
     assert [step for step in range(1, 13) if parts.check_due(step)] == [3, 6, 9, 12]
+
+
+def test_slow_steps_are_no_reason_to_hear_a_signal_late(make_parts):
+    """FAULTS row 4: with the default of 20 steps a step of 6 s would need two minutes, and the grace is 30 s."""
+    parts = make_parts(train={"log_every": 20})
+    parts.rank = Rank(world_size=2)
+    assert parts.check_due(1)
+    for step_seconds, expected in ((6.0, [2, 3, 4]), (0.5, [5, 6, 7, 8, 9, 10, 11, 12]), (0.01, [20, 40])):
+        parts.plan_check(1, step_seconds=step_seconds)
+        due = [step for step in range(2, 41) if parts.check_due(step)]
+        assert due[: len(expected)] == expected
 
 
 @pytest.mark.parametrize(
