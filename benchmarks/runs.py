@@ -2,7 +2,8 @@
 
 ``python benchmarks/runs.py SUITE [--repeat N] [--cifar DIR]`` runs every command of the suite N times, interleaved, and writes
 ``benchmarks/results/SUITE-DEVICE.json``: command, hardware, versions and, from each run's result.json, accuracy, images/s,
-duration and memory. ``python benchmarks/table.py`` turns all results into Markdown.
+duration and memory. ``--jobs J`` runs J of them at once, which is quick and says nothing about speed: ``SUITE-seeds-DEVICE.json`` holds
+the accuracies only. ``python benchmarks/table.py`` turns all results into Markdown.
 """
 
 import argparse
@@ -12,6 +13,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -24,8 +26,11 @@ CIFAR = (
 )
 FILES = "data=image_folder data.root={cifar}"
 ALEXNET = f"experiment=alexnet_cifar10 {FILES}"
+MODES = ("fp32", "tf32", "amp", "bf16", "o2", "o3")
 SUITES = {
     "digits": ["", "parallel=ddp", "precision=fp32", "precision=fp32 parallel=ddp"],
+    "digits-modes": [f"precision={mode}" for mode in MODES],
+    "cifar-modes": [f"experiment=cifar10_resnet18 {FILES} train.epochs=8 precision={mode}" for mode in MODES],
     "cifar-subset": [
         f"{CIFAR} data.subset=384 train.epochs=1 {mode}"
         for mode in ("precision=fp32", "precision=amp", "precision=fp32 parallel=ddp", "precision=amp parallel=ddp")
@@ -35,7 +40,6 @@ SUITES = {
         for mode in ("precision=fp32", "precision=amp", "precision=fp32 parallel=ddp", "precision=amp parallel=ddp")
     ],
     "alexnet": [f"{ALEXNET} precision={mode}" for mode in ("fp32", "amp")],
-    "alexnet-seeds": [f"{ALEXNET} precision={mode}" for mode in ("fp32", "amp")],  # accuracy only: several at once on one GPU
     "alexnet-ddp": [f"{ALEXNET} precision={mode} parallel=ddp" for mode in ("fp32", "amp")],
     "alexnet-512": [f"{ALEXNET} train.batch_size=512 optim.lr=4e-4 precision={mode}" for mode in ("fp32", "amp")],
     "resnet18-cifar": [f"experiment=cifar10_resnet18 {FILES} precision={mode}" for mode in ("amp", "bf16", "o2", "o3", "fp32")],
@@ -49,16 +53,19 @@ def main() -> None:
     parser.add_argument("--repeat", type=int, default=3)
     parser.add_argument("--cifar", default="datasets/cifar10-jpg", help="folder with train/ and test/ of CIFAR-10 as JPEG")
     parser.add_argument("--seed", type=int, default=0, help="seed of the first repetition")
+    parser.add_argument("--jobs", type=int, default=1, help="runs at once; more than one is for accuracies only")
     parser.add_argument("--out", type=Path, default=RESULTS)
     args = parser.parse_args()
     commands = [command.format(cifar=args.cifar) for command in SUITES[args.suite]]
     shown = [command.format(cifar="DIR") for command in SUITES[args.suite]]
     runs: dict[str, list[dict[str, object]]] = {command: [] for command in shown}
-    for repetition in range(args.repeat):
-        for command, name in zip(commands, shown, strict=True):
-            runs[name].append(run(command, seed=args.seed + repetition))
-            sys.stderr.write(f"{name}: {runs[name][-1]}\n")
-            write(args.suite, runs, folder=args.out)
+    plan = [(command, name, args.seed + number) for number in range(args.repeat) for command, name in zip(commands, shown, strict=True)]
+    suite, measured = (args.suite, run) if args.jobs == 1 else (f"{args.suite}-seeds", accuracy)
+    with ThreadPoolExecutor(args.jobs) as pool:
+        for (_, name, _), result in zip(plan, pool.map(lambda job: measured(job[0], seed=job[2]), plan), strict=True):
+            runs[name].append(result)
+            sys.stderr.write(f"{name}: {result}\n")
+            write(suite, runs, folder=args.out)
 
 
 def write(suite: str, runs: dict[str, list[dict[str, object]]], *, folder: Path) -> None:
@@ -103,6 +110,13 @@ def run(command: str, *, seed: int) -> dict[str, object]:
         "skipped_updates": result["skipped_updates"],
         "device": result["device"],
     }
+
+
+def accuracy(command: str, *, seed: int) -> dict[str, object]:
+    """What a run that shared its device can tell."""
+    kept = ("seed", "best_accuracy", "last_accuracy", "dtype", "scaler", "world_size", "skipped_updates", "device")
+    result = run(command, seed=seed)
+    return {key: result[key] for key in kept}
 
 
 if __name__ == "__main__":

@@ -26,6 +26,10 @@ def table(record: dict[str, Any]) -> Iterable[str]:
         return rows(("setting", "images/s"), ([name, f"{value:,.0f}"] for name, value in record["median"].items()))
     if "pretrained" in record:
         return rows(("start", "val/accuracy", "seconds", "runs"), (finetuned(name, runs) for name, runs in record["runs"].items()))
+    if all("images_per_second" not in run for runs in record["runs"].values() for run in runs):
+        return rows(
+            ("`python -m src.train ...`", "computed in", "val/accuracy", "runs"), map(seeds, *zip(*record["runs"].items(), strict=True))
+        )
     header = ("`python -m src.train ...`", "computed in", "val/accuracy", "images/s", "seconds", "memory GiB", "runs")
     return rows(header, (trained(command, runs) for command, runs in record["runs"].items()))
 
@@ -70,6 +74,16 @@ def trained(command: str, runs: list[dict[str, Any]]) -> list[str]:
         f"{median(rates):,.0f}",
         f"{median(r['duration_seconds'] for r in runs):.0f}",
         f"{median(r['peak_memory_bytes'] for r in runs) / 2**30:.2f}",
+        str(len(runs)),
+    ]
+
+
+def seeds(command: str, runs: list[dict[str, Any]]) -> list[str]:
+    """Accuracies of runs that shared their device."""
+    return [
+        f"`{command}`",
+        runs[0]["dtype"] + (" + scaler" if runs[0]["scaler"] else ""),
+        spread([r["best_accuracy"] for r in runs]),
         str(len(runs)),
     ]
 

@@ -27,6 +27,8 @@ class _Panel:
     title: str
     lines: dict[str, str]
     powers_of_two: bool = False
+    if_any: bool = False
+    """Left out while every value is 0."""
 
 
 _PANELS = (
@@ -34,6 +36,7 @@ _PANELS = (
     _Panel("Accuracy", {"train/accuracy": "training", "val/accuracy": "validation"}),
     _Panel("Learning rate", {"train/lr": ""}),
     _Panel("Loss scale", {"amp/scale": ""}, powers_of_two=True),
+    _Panel("Skipped updates", {"amp/skipped_updates": ""}, if_any=True),
 )
 
 
@@ -43,7 +46,8 @@ def curves(points: Sequence[Point], path: Path, *, title: str = "") -> None:
 
     finite = [point for point in points if math.isfinite(point.value)]
     names = {point.name for point in finite}
-    panels = [panel for panel in _PANELS if names & panel.lines.keys()]
+    above_zero = {point.name for point in finite if point.value}
+    panels = [panel for panel in _PANELS if (above_zero if panel.if_any else names) & panel.lines.keys()]
     columns = min(2, max(1, len(panels)))
     rows = max(1, math.ceil(len(panels) / columns))
     figure = Figure(figsize=(5.2 * columns, 3.3 * rows), layout="constrained")

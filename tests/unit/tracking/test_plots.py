@@ -46,6 +46,13 @@ def test_a_panel_for_each_kind_of_value(tmp_path: Path) -> None:
     assert sizes[2] == (2 * sizes[0][0], 2 * sizes[0][1])
 
 
+def test_skipped_updates_are_drawn_only_if_there_were_any(tmp_path: Path) -> None:
+    points = _line("train/loss", [1.0, 0.5])
+    curves(points + _line("amp/skipped_updates", [0.0, 0.0]), tmp_path / "none.png")
+    curves(points + _line("amp/skipped_updates", [0.0, 1.0]), tmp_path / "one.png")
+    assert _size(tmp_path / "one.png")[0] == 2 * _size(tmp_path / "none.png")[0]
+
+
 @pytest.mark.parametrize("values", [[], [1.0], [math.nan, math.inf], [1.0, math.inf, 0.5]])
 def test_few_or_non_finite_points_draw(tmp_path: Path, values: list[float]) -> None:
     """D05: a single point is visible, inf and NaN are left out."""
