@@ -16,23 +16,25 @@ from src.config.resolve import WEIGHTS_BY_NAME
 from src.config.schema import Config, CustomModelConfig, EvaluateConfig, ModelConfig
 from src.data.base import Data, EvalFeed, InputFormat, InputNeeds, Placement
 from src.data.build import build_data, build_eval
-from src.engine.ema import WeightAverage
+from src.engine.ema import WeightAverage, copy_for_average
 from src.engine.meter import Meter
 from src.engine.state import Parts
 from src.errors import ConfigError
+from src.handshake import shake_hands
 from src.models import build_model, input_needs, load_pretrained, named_weights
 from src.optim import Schedule, build_optimizer
 from src.parallel import Parallel, build_parallel
 from src.precision import Precision, build_precision
 from src.runtime import memory, rank as ranks, seed
 from src.runtime.progress import Progress
+from src.runtime.pulse import SILENT, Pulse
 from src.runtime.rank import Rank
 from src.tracking.journal import Journal
 
 log = logging.getLogger(__name__)
 
 
-def train_parts(config: Config, *, run_dir: Path, rank: Rank, stop_requested: Callable[[], int]) -> Parts:
+def train_parts(config: Config, *, run_dir: Path, rank: Rank, stop_requested: Callable[[], int], pulse: Pulse = SILENT) -> Parts:
     """Everything one rank trains with. All ranks call it; it joins the group of ranks.
 
     Order matters: threads before any work, the group before NCCL-backed devices are used, weights from the shared seed
@@ -57,14 +59,20 @@ def train_parts(config: Config, *, run_dir: Path, rank: Rank, stop_requested: Ca
     if config.model.pretrained is not None and config.resume is None:
         start_from_weights(model, config.model)
     model = place_model(model, place)
-    precision = build_precision(config.precision, device=rank.device)
+    about = {"training images": data.train_size, "validation images": data.val_size, "data digest": data.digest}
+    shake_hands(parallel, config, model, data=about | {"class names": data.class_names})
+    precision = build_precision(config.precision, device=rank.device, sum_shares=parallel.sum_shares_ if parallel.shares else None)
     working = precision.prepare(model)
     images = torch.zeros(2, data.channels, data.image_size, data.image_size, device=rank.device)
     computed = try_model(working, images, precision=precision, num_classes=num_classes, name=config.model.name)
-    refuse_lone_images(working, images[:1], micro_batch_size=effective["micro_batch_size"])
-    average = None if config.train.ema_decay is None else WeightAverage(model, decay=config.train.ema_decay)
-    wrapped = parallel.wrap(working)
-    optimizer = build_optimizer(config.optim, model)
+    refuse_lone_images(working, images[:1], micro_batch_size=effective["micro_batch_size"] // parallel.num_replicas)
+    start = None if config.train.ema_decay is None else copy_for_average(model)
+    wrapped = parallel.wrap(working, precision)
+    average = None
+    if start is not None and config.train.ema_decay is not None:
+        parallel.shard(start)
+        average = WeightAverage(model, start, decay=config.train.ema_decay)
+    optimizer = build_optimizer(config.optim, parallel.owned(model))
     planned = planned_steps(config, data)
     schedule = Schedule(config.schedule, optimizer, optim=config.optim, total_updates=planned, updates_per_epoch=data.train.steps_per_epoch)
     seed.seed_rank(config.seed, rank=rank.rank)
@@ -85,12 +93,14 @@ def train_parts(config: Config, *, run_dir: Path, rank: Rank, stop_requested: Ca
         journal=Journal(run_dir / "metrics.jsonl") if rank.is_main else None,
         progress=Progress(planned, shown=rank.is_main),
         stop_requested=stop_requested,
+        pulse=pulse,
         planned_steps=planned,
         effective=effective
         | data.effective
         | {
             "num_classes": num_classes,
             "backend": parallel.backend,
+            "num_replicas": parallel.num_replicas,
             "computed_dtype": computed,
             "loss_scaling": precision.scaled,
             "fused": bool(optimizer.defaults.get("fused")),
@@ -128,9 +138,10 @@ def evaluation_parts(config: EvaluateConfig, payload: dict[str, Any], *, rank: R
         form=InputFormat(data["channels"], data["image_size"], data["mean"], data["std"]),
         class_names=payload["class_names"],
     )
-    model = load_model(payload, trust_code=config.trust_code)
+    model = place_model(load_model(payload, trust_code=config.trust_code), place)
+    shake_hands(parallel, config, model, data={"images": feed.size, "class names": payload["class_names"]})
     precision = build_precision(config.precision, device=rank.device)
-    model = precision.prepare(place_model(model, place))
+    model = precision.prepare(model)
     images = torch.zeros(*example_shape(payload), device=rank.device)
     computed = try_model(model, images, precision=precision, num_classes=data["num_classes"], name=payload["config"]["model"]["name"])
     return Evaluable(

@@ -14,6 +14,8 @@ from src.config.schema import (
     DDPConfig,
     Dtype,
     EvaluateConfig,
+    FSDPConfig,
+    GroupConfig,
     ImageFolderConfig,
     Mode,
     MultiStepConfig,
@@ -61,12 +63,17 @@ def check(config: Config, *, cuda_devices: int | None) -> None:
 
 
 def num_processes(config: Config, cuda_devices: int | None) -> int:
-    """Ranks of the run: 1 without ddp; ``auto`` is every visible GPU, or 2 on a CPU."""
-    if not isinstance(config.parallel, DDPConfig):
+    """Ranks of the run: 1 with single and dp; ``auto`` is every visible GPU, or 2 on a CPU."""
+    if not isinstance(config.parallel, GroupConfig):
         return 1
     if isinstance(config.parallel.num_processes, int):
         return config.parallel.num_processes
     return (cuda_devices or 2) if uses_gpu(config, cuda_devices) else 2
+
+
+def num_replicas(config: Config, cuda_devices: int | None) -> int:
+    """Devices that share a micro-batch of one process: every visible GPU with dp, otherwise 1."""
+    return (cuda_devices or 1) if config.parallel.name == "dp" and uses_gpu(config, cuda_devices) else 1
 
 
 def uses_gpu(config: Config, cuda_devices: int | None) -> bool:
@@ -136,12 +143,15 @@ def _device(config: Config, cuda_devices: int | None) -> None:
 
 def _processes(config: Config, cuda_devices: int | None) -> None:
     parallel = config.parallel
-    if not isinstance(parallel, DDPConfig):
+    if ":" in config.device and parallel.name != "single":
+        takes = "all" if parallel.name == "dp" else "one per rank"
+        raise ConfigError(f"device={config.device} names one device but parallel={parallel.name} takes {takes}; use device=cuda")
+    if not isinstance(parallel, GroupConfig):
         return
-    if ":" in config.device:
-        raise ConfigError(f"device={config.device} names one device but parallel={parallel.name} takes one per rank; use device=cuda")
     on_gpu = uses_gpu(config, cuda_devices)
-    if parallel.sync_batchnorm and cuda_devices is not None and not on_gpu:
+    if isinstance(parallel, FSDPConfig) and parallel.backend is Backend.gloo and on_gpu:
+        raise ConfigError("parallel.backend=gloo can't sum shares on GPUs, which parallel=fsdp needs; use nccl, auto or device=cpu")
+    if isinstance(parallel, DDPConfig) and parallel.sync_batchnorm and cuda_devices is not None and not on_gpu:
         raise ConfigError("parallel.sync_batchnorm=true needs GPUs, since torch has no CPU kernel for it; use false")
     if parallel.backend is Backend.nccl and cuda_devices is not None and not on_gpu:
         raise ConfigError("parallel.backend=nccl needs GPUs and this run computes on a CPU; use parallel.backend=gloo or auto")
@@ -152,11 +162,14 @@ def _processes(config: Config, cuda_devices: int | None) -> None:
 
 def _batch_size(config: Config, cuda_devices: int | None) -> None:
     processes, accumulate, size = num_processes(config, cuda_devices), config.train.accumulate, config.train.batch_size
-    unit = processes * accumulate
+    replicas = num_replicas(config, cuda_devices)
+    unit = processes * replicas * accumulate
     if size % unit == 0:
         return
     factors = f"train.accumulate={accumulate}"
-    if isinstance(config.parallel, DDPConfig):
+    if replicas > 1:
+        factors = f"{replicas} GPUs (parallel=dp) x {factors}"
+    if isinstance(config.parallel, GroupConfig):
         factors = f"parallel.num_processes={processes} x {factors}"
     lower = size - size % unit
     working = f"{lower} or {lower + unit}" if lower else f"{unit}"
@@ -230,6 +243,7 @@ def _precision(config: Config, cuda_devices: int | None) -> None:
             f"precision.keep_batchnorm_fp32={show(precision.keep_batchnorm_fp32)} has no effect with precision={name}, whose weights are "
             "all float32; use it with precision=o2 or o3"
         )
+    _precision_of_shares(config)
     for text in precision.overrides:
         if not re.fullmatch(r"[^=]+=(float32|float16|bfloat16)", text):
             raise ConfigError(f"precision.overrides: {text!r} must be PATTERN=DTYPE with float32, float16 or bfloat16")
@@ -250,6 +264,23 @@ def _precision(config: Config, cuda_devices: int | None) -> None:
     else:
         return
     raise ConfigError(f"precision.scaler.enabled=true needs float16, but {where}; use scaler.enabled=auto or precision.dtype=float16")
+
+
+def _precision_of_shares(config: Config) -> None:
+    """fsdp gathers the weights of a block in one format, and both it and dp's replicas lose the casts at a module's door."""
+    parallel, precision = config.parallel.name, config.precision
+    if parallel not in ("dp", "fsdp"):
+        return
+    if precision.name in ("o2", "o3"):
+        raise ConfigError(
+            f"precision={precision.name} keeps half weights of its own, which parallel={parallel} can't spread over devices; "
+            "use precision=amp, or parallel=ddp"
+        )
+    if precision.overrides:
+        raise ConfigError(
+            f"precision.overrides={show(precision.overrides)} can't be kept with parallel={parallel}, which spreads the weights over "
+            "devices; use parallel=ddp, or leave it out"
+        )
 
 
 def _surely_cpu(config: Config, cuda_devices: int | None) -> bool:

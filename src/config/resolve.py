@@ -20,7 +20,8 @@ def with_defaults(config: ConfigT) -> ConfigT:
     """``config`` with its name, model-data-precision-parallel unless the user gave one, and cut down if it is a dry run."""
     if config.name is None:
         arch = re.sub(r"[^\w.-]", "_", getattr(config.model, "arch", config.model.name))
-        config = replace(config, name="-".join((arch, config.data.name, config.precision.name, config.parallel.name)))
+        kind = ("evaluate",) if isinstance(config, EvaluateConfig) else ()
+        config = replace(config, name="-".join((*kind, arch, config.data.name, config.precision.name, config.parallel.name)))
     return shortened(config) if config.dry_run else config
 
 

@@ -98,7 +98,7 @@ class TrainConfig:
     accumulate: int = option(1, "micro-batches per optimizer step", at_least=1)
     clip_norm: float | None = option(None, "largest gradient norm, measured on unscaled gradients (null: no clipping)", above=0)
     log_every: int = option(20, "optimizer steps between metric points", at_least=1)
-    check_every: int | None = option(None, "optimizer steps between decisions that ranks take together (null: log_every)", at_least=1)
+    check_every: int | None = option(None, "optimizer steps between joint decisions of ranks, 2 s at most (null: log_every)", at_least=1)
     eval_every: int = option(1, "epochs between evaluations; the last epoch is always evaluated", at_least=1)
     label_smoothing: float = option(0.0, "label smoothing of the training loss", at_least=0, below=1)
     ema_decay: float | None = option(
@@ -361,7 +361,11 @@ class ScalerConfig:
     growth_interval: int = option(2000, "good steps in a row before the scale grows", at_least=1)
     min_scale: float = option(2.0**-14, "the scale never falls below this", above=0)
     max_scale: float = option(2.0**24, "the scale never grows above this", above=0)
-    max_consecutive_skips: int = option(50, "skipped updates in a row that end the run with exit code 4, in every precision", at_least=1)
+    max_consecutive_skips: int = option(
+        50,
+        "skipped updates in a row that end the run with exit code 4, in every precision; looked at every train.check_every steps",
+        at_least=1,
+    )
 
 
 @dataclass
@@ -384,20 +388,34 @@ class ParallelConfig:
 
 
 @dataclass
-class DDPConfig(ParallelConfig):
+class GroupConfig(ParallelConfig):
+    """What every mode with one process a device has."""
+
+    num_processes: Union[int, str] = option("auto", "ranks (auto: every visible GPU, or 2 on a CPU)", words=("auto",), at_least=1)
+    backend: Backend = option(Backend.auto, "auto: nccl on GPUs, gloo on a CPU")
+    max_restarts: int = option(0, "fresh groups of ranks, from the last checkpoint, after a lost, hung or crashed one", at_least=0)
+    timeout_seconds: int = option(600, "time without progress of any rank after which the group is ended as hung", at_least=1)
+    grace_seconds: int = option(30, "time from SIGTERM to SIGKILL for ranks", at_least=1)
+
+
+@dataclass
+class DDPConfig(GroupConfig):
     """One process a device, gradients averaged (torch DistributedDataParallel)."""
 
     name: str = option("ddp", "parallel mode")
-    num_processes: Union[int, str] = option("auto", "ranks (auto: every visible GPU, or 2 on a CPU)", words=("auto",), at_least=1)
-    backend: Backend = option(Backend.auto, "auto: nccl on GPUs, gloo on a CPU")
     sync_batchnorm: bool = option(False, "batch statistics over all ranks")
     find_unused_parameters: bool = option(False, "needed when parameters take no part in some steps; costs time")
     gradient_as_bucket_view: bool = option(True, "gradients share memory with the communication buckets")
     static_graph: bool = option(False, "promise that every step uses the same parameters")
     bucket_cap_mb: int = option(25, "size of a communication bucket in MiB", at_least=1)
     comm_hook: CommHook = option(CommHook.none, "send gradients in half precision")
-    timeout_seconds: int = option(600, "longest wait in a collective", at_least=1)
-    grace_seconds: int = option(30, "time from SIGTERM to SIGKILL for ranks", at_least=1)
+
+
+@dataclass
+class FSDPConfig(GroupConfig):
+    """One process a device, weights, gradients and moments shared out among them (torch fully_shard)."""
+
+    name: str = option("fsdp", "parallel mode")
 
 
 @dataclass
@@ -500,7 +518,7 @@ OPTIONS: dict[str, dict[str, type]] = {
         "constant": ConstantConfig,
     },
     "precision": dict.fromkeys(("fp32", "tf32", "amp", "bf16", "o0", "o1", "o2", "o3"), PrecisionConfig),
-    "parallel": {"single": ParallelConfig, "ddp": DDPConfig},
+    "parallel": {"single": ParallelConfig, "dp": ParallelConfig, "ddp": DDPConfig, "fsdp": FSDPConfig},
     "tracking": {"mlflow": TrackingConfig, "tensorboard": TrackingConfig, "both": TrackingConfig, "none": TrackingConfig},
 }
 """Group -> option name -> the dataclass of its fields."""

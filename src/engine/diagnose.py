@@ -42,7 +42,7 @@ def examine(parts: Parts, batch: Batch) -> dict[str, Any]:
     """This rank's findings as plain types."""
     scale = float(parts.precision.loss_scale())
     with _untouched_random(parts.rank.device):
-        model = deepcopy(parts.working).train()
+        model = deepcopy(parts.parallel.whole(parts.working)).train()
         for parameter in model.parameters():
             parameter.grad = None
         watch = _Watch(model)
@@ -96,7 +96,7 @@ def sentence(report: dict[str, Any]) -> str:
 
 def advice(where: str, *, half: bool, module: str | None) -> str:
     """What to change."""
-    override = f"precision.overrides=['{module}=float32']" if module else "precision.overrides"
+    override = f"\"precision.overrides=['{module}=float32']\"" if module else "precision.overrides"
     if where == "input":
         return "Look at these images and at data.mean and data.std"
     if where == "nowhere":

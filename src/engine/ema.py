@@ -1,7 +1,6 @@
 """An exponential moving average of the weights, kept on the device."""
 
 from copy import deepcopy
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -14,11 +13,11 @@ class WeightAverage:
     """In float32: ``average <- average + (1 - decay) * (weights - average)`` after each real update (Polyak and Juditsky, 1992).
 
     Floating-point buffers (batch statistics) are averaged alike, others copied. An update that was skipped for inf or NaN moves
-    nothing, and nothing of that is known to the host.
+    nothing, and nothing of that is known to the host. Where each rank holds a share of the weights, it averages that share.
     """
 
-    def __init__(self, model: nn.Module, *, decay: float) -> None:
-        self.model = deepcopy(model).float().requires_grad_(False)
+    def __init__(self, model: nn.Module, average: nn.Module, *, decay: float) -> None:
+        self.model = average
         self._decay = decay
         source, target = _tensors(model), _tensors(self.model)
         self._floats = [(target[name], tensor) for name, tensor in source.items() if tensor.is_floating_point()]
@@ -42,9 +41,10 @@ class WeightAverage:
         for copy, tensor in self._others:
             copy.copy_(tensor)
 
-    def load(self, state: dict[str, Any] | None, model: nn.Module) -> None:
-        """A checkpoint's average, or the weights of ``model`` where it has none."""
-        self.model.load_state_dict(model.state_dict() if state is None else state)
+
+def copy_for_average(model: nn.Module) -> nn.Module:
+    """Where an average starts: a copy of ``model`` in float32, not to be trained."""
+    return deepcopy(model).float().requires_grad_(False)
 
 
 def _tensors(model: nn.Module) -> dict[str, Tensor]:

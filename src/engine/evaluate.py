@@ -10,6 +10,7 @@ from torch.nn import functional as F
 from src.data.base import EvalFeed
 from src.parallel.base import Parallel
 from src.precision.base import Precision
+from src.runtime.pulse import SILENT, Pulse
 
 
 @dataclass(frozen=True)
@@ -49,7 +50,9 @@ class Evaluation:
 
 
 @torch.no_grad()
-def evaluate(model: nn.Module, feed: EvalFeed, *, num_classes: int, precision: Precision, parallel: Parallel) -> Evaluation:
+def evaluate(
+    model: nn.Module, feed: EvalFeed, *, num_classes: int, precision: Precision, parallel: Parallel, pulse: Pulse = SILENT
+) -> Evaluation:
     """Evaluate the bare module on this rank's batches and put the ranks' results together.
 
     Each rank fills in its own images in a table with a column for each image of the split, and the tables are added up:
@@ -59,6 +62,7 @@ def evaluate(model: nn.Module, feed: EvalFeed, *, num_classes: int, precision: P
     model.eval()
     table = torch.zeros(5, feed.size, dtype=torch.float64, device=parallel.rank.device)  # seen, loss, top-5 hit, label, prediction
     for batch in feed.batches():
+        pulse.alive()
         with precision.autocast():
             logits = model(batch.images).float()
         label = batch.labels

@@ -29,7 +29,12 @@ def fit(parts: Parts, state: TrainState) -> None:
         evaluation = None
         if parts.finished(state) or (epoch_complete and state.epoch % train.eval_every == 0):
             evaluation = evaluate(
-                parts.evaluated(), parts.data.val, num_classes=parts.num_classes, precision=parts.precision, parallel=parts.parallel
+                parts.evaluated(),
+                parts.data.val,
+                num_classes=parts.num_classes,
+                precision=parts.precision,
+                parallel=parts.parallel,
+                pulse=parts.pulse,
             )
         log_epoch(parts, state, totals, evaluation)
         if stop or state.is_best or parts.finished(state) or state.epoch % parts.config.save.every_epochs == 0:
@@ -43,7 +48,7 @@ def train_epoch(parts: Parts, state: TrainState, totals: EpochTotals) -> int:
     """Train to the end of the epoch, to ``train.max_steps`` or to an agreed stop; returns the exit code of the stop or 0."""
     train, feed = parts.config.train, parts.data.train
     parts.wrapped.train()
-    for batch in totals.timed(feed.epoch(state.epoch, start_step=state.epoch_step)):
+    for batch in totals.timed(parts.pulse.follow(feed.epoch(state.epoch, start_step=state.epoch_step), state)):
         forward_backward(parts, batch)
         if not batch.last:
             continue
@@ -57,6 +62,7 @@ def train_epoch(parts: Parts, state: TrainState, totals: EpochTotals) -> int:
         if log_due or parts.check_due(state.step):
             reading = parts.meter.read(stop=parts.stop_requested())
             state.updates = reading.updates
+            parts.plan_check(state.step, reading.step_seconds)
             if log_due or reading.stop:
                 log_point(parts, state, totals, reading)
             if collapsed(parts, reading):

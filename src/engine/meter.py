@@ -1,6 +1,7 @@
 """Running sums on the device; the only place of the engine that reads them."""
 
-from dataclasses import dataclass
+import time
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
@@ -28,6 +29,8 @@ class Reading:
     first_bad_step: int
     stop: int
     """The exit code that a signal to any rank asked for; 0 for none."""
+    step_seconds: float = field(compare=False)
+    """Time from step to step since the reading before, the mean over ranks."""
 
 
 class Meter:
@@ -35,6 +38,8 @@ class Meter:
 
     def __init__(self, parallel: Parallel) -> None:
         self._parallel = parallel
+        self._steps = 0
+        self._read_at = time.monotonic()
         device = parallel.rank.device
         self._sums = torch.zeros(3, dtype=torch.float64, device=device)  # loss x images, hits, images
         self._skips = torch.zeros(2, dtype=torch.float64, device=device)  # in a row until now, step of the first of them
@@ -52,6 +57,7 @@ class Meter:
 
     def add_step(self, step: int, *, updates: Tensor, lr: Tensor, grad_norm: Tensor, loss_scale: Tensor) -> None:
         """Note optimizer step number ``step`` (from 1): it was skipped if the count of real ``updates`` [1] did not move."""
+        self._steps += 1
         skipped = updates == self._updates
         self._updates.copy_(updates)
         in_a_row = torch.where(skipped, self._skips[0] + 1, 0.0)
@@ -73,10 +79,13 @@ class Meter:
 
     def read(self, *, stop: int) -> Reading:
         """One read of everything; the same on every rank. ``stop`` is this rank's wish to end (an exit code or 0)."""
-        wishes = torch.tensor([stop == ExitCode.INTERRUPTED, stop == ExitCode.TERMINATED], dtype=torch.float64)
-        summed = self._parallel.sum_(torch.cat((self._sums, wishes.to(self._sums.device))))
+        now = time.monotonic()
+        seconds = (now - self._read_at) / max(1, self._steps) / self._parallel.rank.world_size
+        self._read_at, self._steps = now, 0
+        own = torch.tensor([stop == ExitCode.INTERRUPTED, stop == ExitCode.TERMINATED, seconds], dtype=torch.float64)
+        summed = self._parallel.sum_(torch.cat((self._sums, own.to(self._sums.device))))
         values = torch.cat((summed, self._last, self._gradients, self._skips, self._updates.to(torch.float64))).tolist()
-        loss, hits, images, interrupted, terminated, lr, grad_norm, scale, bad, underflow, in_a_row, first_bad, updates = values
+        loss, hits, images, interrupted, terminated, seconds, lr, grad_norm, scale, bad, underflow, in_a_row, first_bad, updates = values
         return Reading(
             loss=loss / images if images else float("nan"),
             accuracy=hits / images if images else float("nan"),
@@ -90,6 +99,7 @@ class Meter:
             consecutive_skips=int(in_a_row),
             first_bad_step=int(first_bad),
             stop=ExitCode.TERMINATED if terminated else ExitCode.INTERRUPTED if interrupted else 0,
+            step_seconds=seconds,
         )
 
     def reset(self) -> None:

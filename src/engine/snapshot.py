@@ -22,10 +22,10 @@ SAME_STEPS = ("seed", "train.batch_size", "train.accumulate", "data.subset", "da
 
 def save(parts: Parts, state: TrainState) -> None:
     """Write a checkpoint of this step; all ranks call it, rank 0 writes."""
-    rng = parts.parallel.gather(rng_state(parts.rank.device))
+    content = snapshot(parts, state) | {"rng": parts.parallel.gather(rng_state(parts.rank.device))}
     if not parts.rank.is_main:
         return
-    payload = snapshot(parts, state) | {"rng": rng}
+    payload = to_plain(content)
     write_checkpoint(
         parts.run_dir / "checkpoints",
         payload,
@@ -44,12 +44,12 @@ def state_bytes(parts: Parts) -> int:
 
 
 def snapshot(parts: Parts, state: TrainState) -> dict[str, Any]:
-    """All but the random states, on the CPU and in float32, whatever the precision mode computed in."""
-    data = parts.data
-    content = {
-        "model": parts.model.state_dict(),
-        "ema": None if parts.average is None else parts.average.model.state_dict(),
-        "optimizer": parts.optimizer.state_dict(),
+    """All but the random states, with whole tensors, complete on rank 0; all ranks call it."""
+    data, parallel = parts.data, parts.parallel
+    return {
+        "model": parallel.model_state(parts.model),
+        "ema": None if parts.average is None else parallel.model_state(parts.average.model),
+        "optimizer": parallel.optimizer_state(parts.optimizer),
         "schedule": parts.schedule.state_dict(),
         "precision": parts.precision.state_dict(),
         "state": asdict(state),
@@ -65,7 +65,6 @@ def snapshot(parts: Parts, state: TrainState) -> dict[str, Any]:
         },
         "world_size": parts.rank.world_size,
     }
-    return to_plain(content)  # type: ignore[no-any-return]
 
 
 def restore(parts: Parts, payload: dict[str, Any]) -> TrainState:
@@ -75,16 +74,16 @@ def restore(parts: Parts, payload: dict[str, Any]) -> TrainState:
     goes on if its steps are the same images, and starts anew otherwise. Raises ``CheckpointError`` for other data or another head.
     """
     refuse_other_data(parts, payload)
-    parts.model.load_state_dict(payload["model"])
+    parts.parallel.load_model(parts.model, payload["model"])
     settings = [{key: value for key, value in group.items() if key != "params"} for group in parts.optimizer.param_groups]
-    parts.optimizer.load_state_dict(payload["optimizer"])
+    parts.parallel.load_optimizer(parts.optimizer, payload["optimizer"])
     for group, own in zip(parts.optimizer.param_groups, settings, strict=True):
         group.update(own)
     parts.schedule.load_state_dict(payload["schedule"])
     parts.precision.load_state_dict(payload["precision"])
     parts.precision.refresh()
     if parts.average is not None:
-        parts.average.load(payload["ema"], parts.model)
+        parts.parallel.load_model(parts.average.model, payload["ema"] or payload["model"])
         parts.average.start(parts.schedule.updates)
     if len(payload["rng"]) == parts.rank.world_size:
         set_rng_state(payload["rng"][parts.rank.rank], parts.rank.device)
@@ -95,7 +94,16 @@ def restore(parts: Parts, payload: dict[str, Any]) -> TrainState:
         log.warning("resume: %s changed, so epoch %d starts anew", ", ".join(changed), state.epoch + 1)
         state.epoch_step = 0
     parts.first_step = state.step
+    parts.planned_steps = planned_from(parts, state)
     return state
+
+
+def planned_from(parts: Parts, state: TrainState) -> int:
+    """Optimizer steps of the whole plan, seen from ``state``: epochs may have had another length before it."""
+    train = parts.config.train
+    left = (train.epochs - state.epoch) * parts.data.train.steps_per_epoch - state.epoch_step
+    planned = state.step + max(0, left)
+    return min(planned, train.max_steps or planned)
 
 
 def refuse_other_data(parts: Parts, payload: dict[str, Any]) -> None:

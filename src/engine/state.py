@@ -19,8 +19,12 @@ from src.optim.schedule import Schedule
 from src.parallel.base import Parallel
 from src.precision.base import Precision
 from src.runtime.progress import Progress
+from src.runtime.pulse import SILENT, Pulse
 from src.runtime.rank import Rank
 from src.tracking.journal import Journal
+
+CHECK_SECONDS = 2.0
+"""Longest time between two decisions of ranks together, if a step is not longer: a signal leaves them ``parallel.grace_seconds``."""
 
 
 @dataclass
@@ -86,6 +90,10 @@ class Parts:
     """Optimizer steps of the whole plan."""
     effective: dict[str, Any]
     """What every ``auto`` of the config became."""
+    pulse: Pulse = SILENT
+    """This rank's sign of life for the launcher."""
+    next_check: int = 0
+    """The step after which several ranks decide together at the latest."""
     first_step: int = 0
     """Where this process started: 0, or the step of the checkpoint resumed."""
     best_evaluation: Evaluation | None = None
@@ -97,8 +105,10 @@ class Parts:
         return int(self.effective["num_classes"])
 
     def evaluated(self) -> nn.Module:
-        """The bare module to evaluate: the average of the weights if there is one."""
-        return self.working if self.average is None else self.precision.evaluable(self.average.model)
+        """The bare module to evaluate: the average of the weights if there is one. All ranks call it."""
+        if self.average is None:
+            return self.parallel.whole(self.working)
+        return self.precision.evaluable(self.parallel.whole(self.average.model))
 
     def finished(self, state: TrainState) -> bool:
         """Whether the plan is done or ended early."""
@@ -111,9 +121,16 @@ class Parts:
 
     def check_due(self, step: int) -> bool:
         """Whether ranks decide together after this step; a lone rank looks for signals after every step, since it costs nothing."""
-        if self.rank.world_size == 1 and self.stop_requested():
+        if self.stop_requested() if self.rank.world_size == 1 else step >= self.next_check:
             return True
         return step % (self.config.train.check_every or self.config.train.log_every) == 0
+
+    def plan_check(self, step: int, step_seconds: float) -> None:
+        """After the reading of this step: the next one is due within ``CHECK_SECONDS``, so that slow steps leave time to save.
+
+        ``step_seconds`` is the same on all ranks, so they plan the same.
+        """
+        self.next_check = step + max(1, int(CHECK_SECONDS / max(step_seconds, 1e-9)))
 
     def seconds_since_start(self) -> float:
         """Time since the loop could start."""

@@ -14,6 +14,7 @@ def forward_backward(parts: Parts, batch: Batch) -> None:
         with parts.precision.autocast():
             logits = parts.wrapped(batch.images)
             loss = training_loss(logits, batch, label_smoothing=parts.config.train.label_smoothing)
+        parts.pulse.forward_done()
         parts.precision.backward(loss / batch.window)
     parts.meter.add_batch(loss, logits, batch.labels)
 

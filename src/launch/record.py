@@ -9,13 +9,14 @@ import numpy as np
 
 from src.config import runfile
 from src.config.schema import Config, EvaluateConfig, Split
+from src.errors import ExitCode
 from src.launch.locate import PROJECT_ROOT, RUN_DIR_TAG
 from src.tracking import journal, mlflow, plots, system
 from src.tracking.base import Tracker
 from src.tracking.describe import description
 from src.tracking.messages import shown_uri
 
-_FILES = ("run.yaml", "result.json", "data.json", "train.log", "evaluate.log", "evaluation.json")
+_FILES = ("run.yaml", "result.json", "data.json", "train.log", "evaluate.log", "evaluation.json", "overflow.json")
 _CONTEXTS = {Split.train: "training", Split.val: "validation", Split.test: "test"}
 
 
@@ -52,6 +53,12 @@ def outcome_tags(result: Mapping[str, Any]) -> dict[str, str]:
     found = {"exit_code": str(result["exit_code"])}
     if result["reason"]:
         found["reason"] = result["reason"]
+    if result["exit_code"] == ExitCode.TERMINATED:
+        found["preempted"] = "True"
+    if result.get("restarts"):
+        found["restarts"] = str(result["restarts"])
+    if failure := result.get("failure"):
+        found |= {"failed_rank": str(failure["rank"]), "failed_step": str(failure["step"])}
     if result["precision"]:
         found |= {"computed_dtype": result["precision"]["dtype"], "loss_scaling": str(result["precision"]["scaler"])}
     if result["device"]:

@@ -3,21 +3,18 @@
 import warnings
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from datetime import timedelta
 from inspect import signature
-from typing import Any, TypeVar
+from typing import Any
 
-import torch
-import torch.distributed as dist
-from torch import Tensor, nn
+from torch import nn
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 from torch.nn.parallel import DistributedDataParallel
 
-from src.config.schema import Backend, CommHook, DDPConfig
+from src.config.schema import CommHook, DDPConfig
 from src.errors import ConfigError
+from src.parallel.base import Computing
+from src.parallel.group import Group
 from src.runtime.rank import Rank
-
-T = TypeVar("T")
 
 _NO_BUFFER_SYNC_IN_FORWARD: dict[str, Any] = (
     {"forward_sync_buffers": False}
@@ -27,32 +24,18 @@ _NO_BUFFER_SYNC_IN_FORWARD: dict[str, Any] = (
 _HOOKS = {CommHook.fp16: default_hooks.fp16_compress_hook, CommHook.bf16: default_hooks.bf16_compress_hook}
 
 
-class DDP:
+class DDP(Group):
     """Every rank holds the whole model and sees its share of each global batch."""
 
     name = "ddp"
 
     def __init__(self, config: DDPConfig, *, rank: Rank) -> None:
-        self.rank = rank
+        super().__init__(config, rank=rank)
         self._config = config
-        if config.backend == Backend.auto:
-            self.backend = "nccl" if rank.device.type == "cuda" else "gloo"
-        else:
-            self.backend = config.backend.name
         self._gradients_seen = config.find_unused_parameters
+        self._graph_seen = not config.static_graph
 
-    def enter(self) -> None:
-        """Join the group over torchrun's rendezvous store."""
-        device = self.rank.device if self.rank.device.type == "cuda" else None
-        if device is not None:
-            torch.cuda.set_device(device)
-        dist.init_process_group(self.backend, timeout=timedelta(seconds=self._config.timeout_seconds), device_id=device)
-
-    def exit(self) -> None:
-        """Leave the group."""
-        dist.destroy_process_group()
-
-    def wrap(self, model: nn.Module) -> nn.Module:
+    def wrap(self, model: nn.Module, precision: Computing) -> nn.Module:
         """Broadcast rank 0's weights and hook the gradient exchange into backward.
 
         Buffers are not broadcast in every forward pass: batch norm trains on local statistics, ``sync_buffers`` averages the
@@ -78,8 +61,11 @@ class DDP:
     def accumulate(self, wrapped: nn.Module, *, last: bool) -> AbstractContextManager[Any]:
         """Hold the exchange back until the last micro-batch of the window."""
         assert isinstance(wrapped, DistributedDataParallel)
-        if not last:
+        if not last and self._graph_seen:
             return wrapped.no_sync()
+        self._graph_seen = True  # torch can't record a static graph in a backward without exchange; one exchange more changes no sum
+        if not last:
+            return nullcontext()
         return nullcontext() if self._gradients_seen else self._first_exchange(wrapped)
 
     @contextmanager
@@ -94,24 +80,3 @@ class DDP:
                 f"the loss does not depend on these parameters: {shown}; remove them from the network or set "
                 "parallel.find_unused_parameters=true"
             )
-
-    def sync_buffers(self, model: nn.Module) -> None:
-        """Average floating-point buffers over ranks, in one message."""
-        buffers = [buffer for buffer in model.buffers() if buffer.is_floating_point()]
-        if not buffers:
-            return
-        flat = torch.cat([buffer.reshape(-1).to(torch.float32) for buffer in buffers])
-        flat = self.sum_(flat) / self.rank.world_size
-        for buffer, mean in zip(buffers, flat.split([buffer.numel() for buffer in buffers]), strict=True):
-            buffer.copy_(mean.view_as(buffer))
-
-    def sum_(self, tensor: Tensor) -> Tensor:
-        """Sum over ranks, in place."""
-        dist.all_reduce(tensor)
-        return tensor
-
-    def gather(self, value: T) -> list[T]:
-        """Every rank's value, pickled between our own ranks."""
-        values: list[Any] = [None] * self.rank.world_size
-        dist.all_gather_object(values, value)
-        return values

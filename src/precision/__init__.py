@@ -9,7 +9,7 @@ from src.precision.base import Precision
 from src.precision.half import Half
 from src.precision.mixed import Mixed
 from src.precision.overrides import parse_overrides
-from src.precision.scaling import Scaling
+from src.precision.scaling import Scaling, SumShares
 
 __all__ = ["Precision", "build_precision"]
 
@@ -18,13 +18,16 @@ log = logging.getLogger(__name__)
 FULL = ("fp32", "tf32", "o0")
 
 
-def build_precision(config: PrecisionConfig, *, device: torch.device) -> Precision:
-    """The precision mode of this run on this device. O0 to O3 are apex.amp's levels; O0 is fp32 and O1 is amp."""
+def build_precision(config: PrecisionConfig, *, device: torch.device, sum_shares: SumShares | None = None) -> Precision:
+    """The precision mode of this run on this device. O0 to O3 are apex.amp's levels; O0 is fp32 and O1 is amp.
+
+    ``sum_shares`` is there where each rank has a share of the gradients.
+    """
     dtype = torch.float32 if config.name in FULL else half_dtype(config, device)
     enabled = dtype == torch.float16 if config.scaler.enabled == "auto" else bool(config.scaler.enabled)
     if dtype == torch.float16 and not enabled:
         log.warning("float16 without loss scaling: gradients below 6e-8 become zero; precision.scaler.enabled=auto scales the loss")
-    scaling = Scaling(config.scaler, device=device, enabled=enabled)
+    scaling = Scaling(config.scaler, device=device, enabled=enabled, sum_shares=sum_shares)
     overrides = parse_overrides(config.overrides)
     if config.name in ("o2", "o3"):
         masters = config.name == "o2"

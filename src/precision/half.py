@@ -10,7 +10,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.optim import Optimizer
 
 from src.precision.overrides import Override, apply_overrides, cast_calls
-from src.precision.scaling import Scaling, all_gradients, gradient_statistics
+from src.precision.scaling import Scaling, all_gradients
 
 NORMS = (nn.LayerNorm, nn.GroupNorm, nn.RMSNorm, nn.LocalResponseNorm)
 
@@ -112,7 +112,7 @@ class Half:
     def gradient_statistics(self, optimizer: Optimizer) -> Tensor:
         """Non-finite values, and the share of scaled values that is zero or subnormal in ``dtype`` [2]."""
         own = [weight.grad for _, weight in self._pairs if weight.grad is not None]
-        return gradient_statistics(own or all_gradients(optimizer), dtype=self.dtype)
+        return self._scaling.gradient_statistics(own or all_gradients(optimizer), dtype=self.dtype)
 
     def loss_scale(self) -> Tensor:
         """The loss scale in use (0-d)."""

@@ -9,7 +9,7 @@ from torch.optim import Optimizer
 
 from src.errors import ConfigError
 from src.precision.overrides import Override, apply_overrides
-from src.precision.scaling import Scaling, all_gradients, gradient_statistics
+from src.precision.scaling import Scaling, all_gradients
 
 
 class Mixed:
@@ -64,7 +64,7 @@ class Mixed:
 
     def gradient_statistics(self, optimizer: Optimizer) -> Tensor:
         """Non-finite values, and the share of scaled values that is zero or subnormal in ``dtype`` [2]."""
-        return gradient_statistics(all_gradients(optimizer), dtype=self.dtype)
+        return self._scaling.gradient_statistics(all_gradients(optimizer), dtype=self.dtype)
 
     def loss_scale(self) -> Tensor:
         """The loss scale in use (0-d)."""

@@ -1,5 +1,6 @@
 """Loss scaling and the gate that no non-finite gradient passes: one update, the same for every mode."""
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -9,18 +10,24 @@ from torch.optim import Optimizer
 
 from src.config.schema import ScalerConfig
 
+SumShares = Callable[[Tensor], Tensor]
+"""Sums a tensor, in place, over the ranks that hold shares of one copy of the weights, where gradients are shares too."""
+
 
 class Scaling:
     """torch's GradScaler with a floor, a ceiling and a static mode; without scaling (``enabled`` false) only the gate.
 
-    Nothing here reads the host, but for an optimizer that isn't fused.
+    Nothing here reads the host, but for an optimizer that isn't fused. With ``sum_shares`` all ranks that share the gradients
+    see the same norm and take the same decision.
     """
 
-    def __init__(self, config: ScalerConfig, *, device: torch.device, enabled: bool) -> None:
+    def __init__(self, config: ScalerConfig, *, device: torch.device, enabled: bool, sum_shares: SumShares | None = None) -> None:
         self.enabled = enabled
         self._config = config
         self._device = device
-        self._scaler = GradScaler(
+        self._sum_shares = sum_shares
+        self._scaler = _SharingScaler(
+            sum_shares,
             device.type,
             init_scale=config.init_scale,
             growth_factor=config.growth_factor,
@@ -40,7 +47,7 @@ class Scaling:
         its limit are those of the true gradients.
         """
         gradients = all_gradients(optimizer)
-        norm = total_norm(gradients) / self.loss_scale()
+        norm = total_norm(gradients, sum_shares=self._sum_shares) / self.loss_scale()
         if clip_norm is not None:
             coefficient = (clip_norm / (norm + 1e-6)).clamp(max=1.0)
             torch._foreach_mul_(gradients, coefficient)
@@ -54,6 +61,10 @@ class Scaling:
         else:
             self._scaler.update(self._config.init_scale)
         return norm
+
+    def gradient_statistics(self, gradients: list[Tensor], *, dtype: torch.dtype) -> Tensor:
+        """Non-finite values, and the share of values that is zero or subnormal in ``dtype``; float64 [2], on the device."""
+        return gradient_statistics(gradients, dtype=dtype, sum_shares=self._sum_shares)
 
     def loss_scale(self) -> Tensor:
         """The scale of the next step (0-d, on the device); 1 without scaling."""
@@ -83,21 +94,41 @@ def all_gradients(optimizer: Optimizer) -> list[Tensor]:
     return [p.grad for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
 
 
-def total_norm(gradients: list[Tensor]) -> Tensor:
+def total_norm(gradients: list[Tensor], *, sum_shares: SumShares | None = None) -> Tensor:
     """The 2-norm of all gradients together (0-d float32, on their device), added up in float32; inf or NaN if any gradient is."""
     norms: list[Tensor] = []
     for dtype in dict.fromkeys(gradient.dtype for gradient in gradients):
         norms += torch._foreach_norm([gradient for gradient in gradients if gradient.dtype == dtype], 2, dtype=torch.float32)
     norm: Tensor = torch.linalg.vector_norm(torch.stack(norms))
-    return norm
+    # float64 holds the square of any float32, so sharing alone can't overflow.
+    return norm if sum_shares is None else sum_shares(norm.double().square()).sqrt().float()
 
 
-def gradient_statistics(gradients: list[Tensor], *, dtype: torch.dtype) -> Tensor:
+def gradient_statistics(gradients: list[Tensor], *, dtype: torch.dtype, sum_shares: SumShares | None = None) -> Tensor:
     """Non-finite values, and the share of values that is zero or subnormal in ``dtype``; float64 [2], on the device."""
     tiny = torch.finfo(dtype).tiny
     bad = torch.stack([torch.isfinite(gradient).logical_not().sum() for gradient in gradients]).sum()
     small = torch.stack([(gradient.abs() < tiny).sum() for gradient in gradients]).sum()
-    return torch.stack((bad.double(), small.double() / sum(gradient.numel() for gradient in gradients)))
+    counts = torch.stack((bad, small, torch.full_like(bad, sum(gradient.numel() for gradient in gradients)))).double()
+    if sum_shares is not None:
+        counts = sum_shares(counts)
+    return torch.stack((counts[0], counts[1] / counts[2]))
+
+
+class _SharingScaler(GradScaler):
+    """GradScaler whose decision follows the gradients of all ranks that share them."""
+
+    def __init__(self, sum_shares: SumShares | None, device: str, **settings: Any) -> None:
+        super().__init__(device, **settings)
+        self._sum_shares = sum_shares
+
+    def _unscale_grads_(self, *args: Any, **kwargs: Any) -> dict[torch.device, Tensor]:
+        # Every path of GradScaler that looks at gradients comes by here.
+        flags = super()._unscale_grads_(*args, **kwargs)
+        if self._sum_shares is not None:
+            for flag in flags.values():
+                self._sum_shares(flag).clamp_(max=1.0)  # the fused kernels compare it with 1
+        return flags
 
 
 def gated_step(optimizer: Optimizer, norm: Tensor) -> None:

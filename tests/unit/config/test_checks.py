@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from src.config.checks import check, num_processes
+from src.config.checks import check, num_processes, num_replicas
 from src.config.runfile import to_config
 from src.config.schema import AdamWConfig, Config, DigitsConfig, EvaluateConfig, OptimConfig
 from src.errors import ConfigError
@@ -210,3 +210,37 @@ def test_a_checkpoints_code_runs_only_when_the_user_says_so(section: str) -> Non
     with pytest.raises(ConfigError, match=f"{section}.factory=my.nets:build is code that the checkpoint names; add trust_code=true"):
         check(config, cuda_devices=0)
     check(replace(config, trust_code=True), cuda_devices=0)
+
+
+def test_modes_that_spread_weights_have_no_casts_of_their_own() -> None:
+    for name in ("dp", "fsdp"):
+        parallel = {"name": name}
+        for precision in ("o2", "o3"):
+            assert f"parallel={name} can't spread over devices; use precision=amp" in refusal(
+                parallel=parallel, precision={"name": precision}
+            )
+        overrides = {"overrides": ["conv1=float32"]}
+        assert f"can't be kept with parallel={name}" in refusal(parallel=parallel, precision=overrides)
+        for precision in ("fp32", "tf32", "amp", "bf16", "o0", "o1"):
+            passes(parallel=parallel, precision={"name": precision})
+    passes(parallel=DDP, precision={"name": "o2", "overrides": ["conv1=float32"]})
+
+
+def test_dp_is_one_process_on_every_gpu() -> None:
+    config = to_config({"parallel": {"name": "dp"}})
+    assert [num_processes(config, n) for n in (None, 0, 1, 4)] == [1] * 4
+    assert [num_replicas(config, n) for n in (None, 0, 1, 4)] == [1, 1, 1, 4]
+    assert num_replicas(replace(config, device="cpu"), 4) == num_replicas(to_config({"parallel": DDP}), 4) == 1
+    assert "parallel=dp takes all; use device=cuda" in refusal(2, device="cuda:1", parallel={"name": "dp"})
+    expected = "train.batch_size=66 does not divide into 4 GPUs (parallel=dp) x train.accumulate=3; use 60 or 72"
+    assert refusal(4, parallel={"name": "dp"}, train={"batch_size": 66, "accumulate": 3}) == expected
+    passes(4, parallel={"name": "dp"}, train={"batch_size": 72, "accumulate": 3})
+
+
+def test_fsdp_has_the_rules_of_a_group() -> None:
+    config = to_config({"parallel": {"name": "fsdp"}})
+    assert [num_processes(config, n) for n in (None, 0, 1, 4)] == [2, 2, 1, 4]
+    assert "parallel.backend=nccl needs GPUs" in refusal(0, parallel={"name": "fsdp", "backend": "nccl"})
+    assert "parallel.backend=gloo can't sum shares on GPUs" in refusal(2, parallel={"name": "fsdp", "backend": "gloo"})
+    passes(2, parallel={"name": "fsdp", "backend": "gloo"}, device="cpu")
+    assert "parallel.num_processes=3 x train.accumulate=1" in refusal(0, parallel={"name": "fsdp", "num_processes": 3})

@@ -42,6 +42,7 @@ def test_the_name_is_filled_in() -> None:
     config = to_config({"model": {"name": "resnet18"}, "parallel": {"name": "ddp"}})
     assert with_defaults(config).name == "resnet18-digits-amp-ddp"
     assert with_defaults(to_config({"name": "mine"})).name == "mine"
+    assert with_defaults(to_config({}, EvaluateConfig)).name == "evaluate-digits_cnn-digits-amp-single"
     assert with_defaults(to_config({"model": {"name": "timm", "arch": "hub/net:1"}})).name == "hub_net_1-digits-amp-single"
 
 

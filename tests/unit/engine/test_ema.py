@@ -5,7 +5,12 @@ import torch
 from torch import nn
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
-from src.engine.ema import WeightAverage
+from src.checkpoint.load import load
+from src.engine import loop, snapshot
+from src.engine.ema import WeightAverage, copy_for_average
+from src.engine.state import TrainState
+
+from .conftest import assert_same
 
 
 def net() -> nn.Module:
@@ -24,7 +29,7 @@ def change(model: nn.Module, number: int) -> None:
 def test_it_equals_torchs_once_warm():
     """Far beyond the warm-up the decay is the one asked for."""
     model = net()
-    average = WeightAverage(model, decay=0.9)
+    average = WeightAverage(model, copy_for_average(model), decay=0.9)
     reference = AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(0.9), use_buffers=True)
     reference.update_parameters(model)  # the first call copies
     average.start(torch.tensor([1000]))
@@ -42,7 +47,7 @@ def test_it_equals_torchs_once_warm():
 def test_early_on_it_follows_quickly():
     """The first update moves it by 1 - 2/11 of the way."""
     model = net()
-    average = WeightAverage(model, decay=0.999)
+    average = WeightAverage(model, copy_for_average(model), decay=0.999)
     before, _ = model[0].weight.detach().clone(), change(model, 1)
     average.update(torch.tensor([1]))
     torch.testing.assert_close(average.model[0].weight, torch.lerp(before, model[0].weight.detach(), 1 - 2 / 11))
@@ -50,7 +55,7 @@ def test_early_on_it_follows_quickly():
 
 def test_a_skipped_update_moves_nothing():
     model = net()
-    average = WeightAverage(model, decay=0.5)
+    average = WeightAverage(model, copy_for_average(model), decay=0.5)
     average.update(torch.tensor([1]))
     before = {name: tensor.clone() for name, tensor in average.model.named_parameters()}
     change(model, 1)
@@ -60,16 +65,16 @@ def test_a_skipped_update_moves_nothing():
 
 def test_it_takes_no_gradient_and_shares_no_memory():
     model = net()
-    average = WeightAverage(model, decay=0.5)
+    average = WeightAverage(model, copy_for_average(model), decay=0.5)
     assert not any(parameter.requires_grad for parameter in average.model.parameters())
     assert {p.data_ptr() for p in average.model.parameters()}.isdisjoint({p.data_ptr() for p in model.parameters()})
 
 
 @pytest.mark.parametrize("saved", [True, False])
-def test_load_takes_a_checkpoints_average_or_begins_at_the_weights(saved):
-    model, other = net(), net()
-    change(other, 3)
-    average = WeightAverage(model, decay=0.5)
-    average.load(other.state_dict() if saved else None, model)
-    expected = other if saved else model
-    assert all(torch.equal(a, b) for a, b in zip(average.model.parameters(), expected.parameters(), strict=True))
+def test_a_resumed_average_is_the_checkpoints_or_begins_at_its_weights(make_parts, saved):
+    first = make_parts(run="first", train={"epochs": 1} | ({"ema_decay": 0.5} if saved else {}))
+    loop.fit(first, TrainState())
+    payload = load(first.run_dir / "checkpoints/step-00000005.pt")
+    parts = make_parts(run="second", train={"ema_decay": 0.5})
+    snapshot.restore(parts, payload)
+    assert_same(dict(parts.average.model.state_dict()), dict(payload["ema" if saved else "model"]))

@@ -188,6 +188,17 @@ def test_max_steps_in_the_middle_of_an_epoch_and_then_the_rest(make_parts):
     assert list(history(resumed, "train/loss")) == [8, 9, 10]
 
 
+@pytest.mark.parametrize(("subset", "epochs", "left"), [(16, 4, 4), (16, 3, 2), (None, 3, 5), (16, 2, 0)])
+def test_epochs_count_though_they_become_shorter(make_parts, subset, epochs, left):
+    """Two epochs of five steps, then epochs of two: the plan goes to the last epoch asked for, not to a number of steps."""
+    part = make_parts(run="part")
+    fit(part)
+    resumed = make_parts(run="resumed", train={"epochs": epochs}, data={"subset": subset})
+    state = snapshot.restore(resumed, newest(part))
+    loop.fit(resumed, state)
+    assert (state.epoch, state.step) == (epochs, 10 + left)
+
+
 def test_a_finished_run_has_nothing_left_to_do(make_parts):
     parts = make_parts()
     fit(parts)

@@ -21,7 +21,7 @@ class Twins(Single):
 
     def sum_(self, tensor: Tensor) -> Tensor:
         wishes = torch.tensor([self.other_stop == ExitCode.INTERRUPTED, self.other_stop == ExitCode.TERMINATED])
-        tensor += torch.cat((tensor[:3], wishes.to(tensor.dtype)))
+        tensor += torch.cat((tensor[:3], wishes.to(tensor.dtype), tensor[5:]))
         return tensor
 
 

@@ -1,4 +1,4 @@
-"""DistributedDataParallel in a group of one: no process is started; what several ranks do is the integration tests' part."""
+"""DistributedDataParallel in a group of one."""
 
 import copy
 from contextlib import nullcontext
@@ -10,25 +10,14 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from src.config.schema import Backend, CommHook, DDPConfig
+from src.config.schema import Backend, CommHook, DDPConfig, PrecisionConfig
 from src.errors import ConfigError
 from src.parallel.ddp import DDP
+from src.parallel.group import WATCH_SECONDS
+from src.precision import build_precision
 from src.runtime.rank import Rank
 
-
-@pytest.fixture
-def group(monkeypatch):
-    """A group of one over a store in this process; the arguments that ``enter`` gave are in the list."""
-    original, asked = dist.init_process_group, []
-
-    def init_process_group(backend, **kwargs):
-        asked.append((backend, kwargs))
-        original(backend, store=dist.HashStore(), rank=0, world_size=1)
-
-    monkeypatch.setattr(dist, "init_process_group", init_process_group)
-    yield asked
-    if dist.is_initialized():
-        dist.destroy_process_group()
+FP32 = build_precision(PrecisionConfig(name="fp32"), device=torch.device("cpu"))
 
 
 @pytest.fixture
@@ -50,7 +39,7 @@ def images(count=6):
 
 def gradients(mode, model, *, windows=1):
     """Gradients after ``windows`` micro-batches, exchanged in the last."""
-    wrapped = mode.wrap(model)
+    wrapped = mode.wrap(model, FP32)
     for number, batch in enumerate(images().chunk(windows)):
         with mode.accumulate(wrapped, last=number == windows - 1):
             (wrapped(batch).square().mean() / windows).backward()
@@ -66,7 +55,7 @@ def plain_gradients(model, *, windows=1):
 def test_a_group_is_entered_and_left(group):
     mode = DDP(DDPConfig(timeout_seconds=17, backend=Backend.gloo), rank=Rank())
     mode.enter()
-    assert group == [("gloo", {"timeout": timedelta(seconds=17), "device_id": None})]
+    assert group == [("gloo", {"timeout": timedelta(seconds=17 + WATCH_SECONDS), "device_id": None})]
     assert dist.get_world_size() == 1
     mode.exit()
     assert not dist.is_initialized()
@@ -75,7 +64,7 @@ def test_a_group_is_entered_and_left(group):
 def test_the_wrapped_module_shares_parameters_and_buffers(ddp):
     """E03: the bare module is what is saved, without prefixes."""
     model = net()
-    wrapped = ddp.wrap(model)
+    wrapped = ddp.wrap(model, FP32)
     assert isinstance(wrapped, DistributedDataParallel)
     assert wrapped.module is model
     assert all(one is other for one, other in zip(wrapped.parameters(), model.parameters(), strict=True))
@@ -85,15 +74,16 @@ def test_the_wrapped_module_shares_parameters_and_buffers(ddp):
 
 @pytest.mark.parametrize("windows", [1, 2, 3])
 @pytest.mark.parametrize("view", [True, False])
-def test_gradients_equal_those_of_the_bare_module(group, windows, view):
-    """Accumulation through no_sync, with and without gradients that are views of the buckets."""
-    mode = DDP(DDPConfig(gradient_as_bucket_view=view), rank=Rank())
+@pytest.mark.parametrize("static", [True, False])
+def test_gradients_equal_those_of_the_bare_module(group, windows, view, static):
+    """Accumulation through no_sync, with and without gradients that are views of the buckets, and a graph that never changes."""
+    mode = DDP(DDPConfig(gradient_as_bucket_view=view, static_graph=static), rank=Rank())
     mode.enter()
     torch.testing.assert_close(gradients(mode, net(), windows=windows), plain_gradients(net(), windows=windows))
 
 
 def test_only_the_last_micro_batch_exchanges(ddp):
-    wrapped = ddp.wrap(net())
+    wrapped = ddp.wrap(net(), FP32)
     exchanged = []
 
     def hook(state, bucket):
@@ -168,7 +158,7 @@ def test_sums_decisions_and_objects(ddp):
 def test_sync_batchnorm_needs_a_gpu_and_is_plain_batchnorm_on_a_cpu(group):
     mode = DDP(DDPConfig(sync_batchnorm=True), rank=Rank())
     mode.enter()
-    assert type(mode.wrap(net()).module[1]) is nn.BatchNorm2d
+    assert type(mode.wrap(net(), FP32).module[1]) is nn.BatchNorm2d
 
 
 class WithUnusedHead(nn.Module):
@@ -188,13 +178,13 @@ def one_step(mode, wrapped):
 def test_parameters_without_a_gradient_are_named_at_the_first_exchange(ddp):
     """B15: torch itself complains a step later and names none."""
     with pytest.raises(ConfigError, match=r"parameters: unused.weight, unused.bias; .*parallel.find_unused_parameters=true"):
-        one_step(ddp, ddp.wrap(WithUnusedHead()))
+        one_step(ddp, ddp.wrap(WithUnusedHead(), FP32))
 
 
 def test_they_are_allowed_on_demand(group):
     mode = DDP(DDPConfig(find_unused_parameters=True), rank=Rank())
     mode.enter()
-    wrapped = mode.wrap(WithUnusedHead())
+    wrapped = mode.wrap(WithUnusedHead(), FP32)
     for _ in range(3):
         one_step(mode, wrapped)
 
@@ -202,6 +192,6 @@ def test_they_are_allowed_on_demand(group):
 def test_frozen_parameters_are_no_fault(ddp):
     model = WithUnusedHead()
     model.unused.requires_grad_(False)
-    wrapped = ddp.wrap(model)
+    wrapped = ddp.wrap(model, FP32)
     for _ in range(3):
         one_step(ddp, wrapped)

@@ -17,12 +17,13 @@ def test_the_name_chooses_the_mode():
     assert build_parallel(DDPConfig(), rank=Rank(device=torch.device("cuda", 0))).backend == "nccl"
 
 
-def test_alone_everything_stays_as_it_is():
+def test_alone_everything_stays_as_it_is(fp32):
     single = Single(Rank())
     single.enter()
     model = nn.BatchNorm1d(2)
     model.running_mean.fill_(3)
-    assert single.wrap(model) is model
+    assert single.wrap(model, fp32) is model
+    assert single.owned(model) is single.whole(model) is model
     single.sync_buffers(model)
     assert model.running_mean.tolist() == [3, 3]
     tensor = torch.tensor([1.0, 2.0])
