@@ -56,6 +56,12 @@ class RankLostError(HalfstepError):
     exit_code = ExitCode.RANK_LOST
 
 
+class HangError(HalfstepError):
+    """No rank has got on for longer than ``parallel.timeout_seconds``."""
+
+    exit_code = ExitCode.HANG
+
+
 class TryAgainError(HalfstepError):
     """Something outside this program was away; the same command may work later."""
 

@@ -1,5 +1,8 @@
 """What one rank does: build, train or evaluate, write the outcome."""
 
+import faulthandler
+import logging
+import signal
 import time
 from pathlib import Path
 from typing import Any
@@ -11,44 +14,61 @@ from src.engine import loop, snapshot
 from src.engine.evaluate import evaluate
 from src.engine.state import Parts, TrainState
 from src.launch.files import write_json
-from src.launch.outcome import Outcome
+from src.launch.heartbeat import heartbeat_file
+from src.launch.outcome import Outcome, rank_log
 from src.launch.signals import StopSignals
-from src.runtime import logs, memory, rank as ranks
+from src.runtime import fault, logs, memory, rank as ranks
+from src.runtime.pulse import Pulse
 from src.runtime.rank import Rank
 from src.tracking.base import Point
 from src.tracking.journal import Journal
+
+log = logging.getLogger(__name__)
 
 
 def run_rank(config: Config, *, run_dir: Path, rank: Rank, signals: StopSignals) -> Outcome:
     """Do this rank's share of the run and write its outcome file, however it ends."""
     outcome = Outcome(rank=rank.rank)
-    handler = logs.add_file(run_dir / "ranks" / str(rank.rank) / "rank.log", rank=rank.rank)
-    try:
-        if isinstance(config, EvaluateConfig):
-            run_evaluation(config, run_dir=run_dir, rank=rank, result=outcome.result)
-        else:
-            run_training(config, run_dir=run_dir, rank=rank, signals=signals, result=outcome.result)
-    except BaseException as error:
-        # Nothing collective from here on: the other ranks may be stuck, and leaving the group would wait for them.
-        outcome.blame(error)
-    outcome.write(run_dir)
+    path = rank_log(run_dir, rank.rank)
+    handler = logs.add_file(path, rank=rank.rank)
+    heartbeat = heartbeat_file(run_dir, rank.rank)
+    with path.open("a", encoding="utf-8") as file:
+        faulthandler.register(signal.SIGUSR2, file=file)  # answers also where no Python code runs
+        try:
+            wrong = fault.from_environment(run_dir, rank=rank.rank, world_size=rank.world_size)
+            pulse = Pulse(heartbeat if rank.world_size > 1 else None, fault=wrong)
+            if isinstance(config, EvaluateConfig):
+                run_evaluation(config, run_dir=run_dir, rank=rank, pulse=pulse, result=outcome.result)
+            else:
+                run_training(config, run_dir=run_dir, rank=rank, signals=signals, pulse=pulse, result=outcome.result)
+        except BaseException as error:
+            # Nothing collective from here on: the other ranks may be stuck, and leaving the group would wait for them.
+            outcome.blame(error)
+            outcome.memory = memory.summary(rank.device)
+            file.write(f"{outcome.trace or outcome.reason}\n")  # not to the console: the launcher knows whose error is the cause
+        outcome.write(run_dir)
+        faulthandler.unregister(signal.SIGUSR2)
+    heartbeat.unlink(missing_ok=True)
     logs.remove(handler)
     return outcome
 
 
-def run_training(config: Config, *, run_dir: Path, rank: Rank, signals: StopSignals, result: dict[str, Any]) -> None:
+def run_training(config: Config, *, run_dir: Path, rank: Rank, signals: StopSignals, pulse: Pulse, result: dict[str, Any]) -> None:
     """Train; ``result`` holds what was reached even if this raises."""
     payload = load.load(Path(config.resume)) if config.resume else None
-    parts = build.train_parts(config, run_dir=run_dir, rank=rank, stop_requested=lambda: signals.requested)
+    parts = build.train_parts(config, run_dir=run_dir, rank=rank, stop_requested=lambda: signals.requested, pulse=pulse)
     state = TrainState() if payload is None else snapshot.restore(parts, payload)
     if rank.is_main:
         save.remove_leftovers(run_dir / "checkpoints")
         save.refuse_full_disk(run_dir / "checkpoints", size=snapshot.state_bytes(parts), keep=config.save.keep)
         write_json(run_dir / "data.json", parts.data.describe())
+    if parts.finished(state):
+        log.warning("nothing is left to train: the checkpoint is at epoch %d of train.epochs=%d", state.epoch, config.train.epochs)
     signals.graceful = True  # from here on there is a step to finish and something to save
     try:
         loop.fit(parts, state)
     finally:
+        signals.closing = True  # what was reached is written down, whoever is impatient
         parts.progress.close()
         result |= training_result(parts, state)
     if parts.best_evaluation is not None and rank.is_main:
@@ -56,12 +76,14 @@ def run_training(config: Config, *, run_dir: Path, rank: Rank, signals: StopSign
     parts.parallel.exit()
 
 
-def run_evaluation(config: EvaluateConfig, *, run_dir: Path, rank: Rank, result: dict[str, Any]) -> None:
+def run_evaluation(config: EvaluateConfig, *, run_dir: Path, rank: Rank, pulse: Pulse, result: dict[str, Any]) -> None:
     """Evaluate a checkpoint and write ``evaluation.json``."""
     assert config.checkpoint is not None
     payload = load.load(Path(config.checkpoint))
     parts = build.evaluation_parts(config, payload, rank=rank)
-    evaluation = evaluate(parts.model, parts.feed, num_classes=parts.num_classes, precision=parts.precision, parallel=parts.parallel)
+    evaluation = evaluate(
+        parts.model, parts.feed, num_classes=parts.num_classes, precision=parts.precision, parallel=parts.parallel, pulse=pulse
+    )
     metrics = evaluation.metrics(config.split.name)
     step = payload["state"]["step"]
     if rank.is_main:

@@ -3,8 +3,6 @@
 import os
 from pathlib import Path
 
-from src.errors import ConfigError
-
 PROC = Path("/proc/driver/nvidia/gpus")
 DEV = Path("/dev")
 
@@ -21,12 +19,3 @@ def visible_cuda_devices() -> int:
             break
         count += 1
     return min(count, present)
-
-
-def refuse_torchrun() -> None:
-    """Raise ``ConfigError`` in a process that torchrun started: each of its ranks would start a whole group of its own."""
-    if "TORCHELASTIC_RUN_ID" in os.environ:
-        raise ConfigError(
-            "this process was started by torchrun, but the program starts its own ranks; type "
-            "python -m src.train parallel=ddp parallel.num_processes=N"
-        )

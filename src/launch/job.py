@@ -10,12 +10,13 @@ from typing import Any
 from src.checkpoint import find
 from src.config import runfile
 from src.config.checks import num_processes
-from src.config.schema import Config, DDPConfig, EvaluateConfig
-from src.launch import elastic, outcome as outcomes, resume
+from src.config.schema import Config, CustomDataConfig, CustomModelConfig, EvaluateConfig, GroupConfig
+from src.launch import adopt, group, resume
+from src.launch.card import card_lines, failure_card
 from src.launch.devices import visible_cuda_devices
 from src.launch.environment import environment_restored, set_library_variables
 from src.launch.files import write_json
-from src.launch.outcome import Outcome
+from src.launch.outcome import Outcome, a_peer_failed
 from src.launch.result import JobResult
 from src.launch.signals import StopSignals
 from src.launch.summary import closing_lines, config_tree
@@ -36,23 +37,24 @@ def run_job(config: Config, *, run_dir: Path, overrides: list[str], notes: Seque
     logs.set_up(on_console=True)
     handler = logs.add_file(run_dir / f"{job_name(config)}.log")
     tracking = RunTracking(config, run_dir=run_dir)
-    with environment_restored(), StopSignals() as signals:
+    with environment_restored(), StopSignals(peer_failed=lambda: a_peer_failed(run_dir, rank=0)) as signals:
         set_library_variables(deterministic=config.deterministic)
         try:
             config, resume_run_id = resume.settle(config, run_dir)
             runfile.save(config, run_dir / "run.yaml")
-            logs.console.print(config_tree(runfile.to_dict(config)))
+            logs.console.print(config_tree(runfile.to_dict(config)), soft_wrap=True)
             log.info("run directory %s", run_dir)
             for note in notes:
                 log.info(note)
             _import_torch(config)
             tracking.open(overrides=overrides, resume_run_id=resume_run_id)
             outcome = run_ranks(config, run_dir=run_dir, tracking=tracking, signals=signals)
+            outcome.failure = outcome.failure or failure_card(outcome, run_dir=run_dir)
         except BaseException as error:
             outcome = Outcome()
             outcome.blame(error)
         signals.closing = True
-        result = finish(config, outcome, run_dir=run_dir, tracking=tracking, seconds=time.monotonic() - started)
+        result = finish(config, outcome, run_dir=run_dir, tracking=tracking, overrides=overrides, seconds=time.monotonic() - started)
     logs.remove(handler)
     objective = result["objective"]["value"]
     return JobResult(outcome.status, int(outcome.exit_code), outcome.reason, objective, run_dir, stop=int(signals.requested))
@@ -65,43 +67,46 @@ def job_name(config: Config) -> str:
 
 def _import_torch(config: Config) -> None:
     # Before the tracker's thread imports mlflow: both tamper with Python's warning filters while they are imported.
-    import_module("torch.distributed.launcher.api" if isinstance(config.parallel, DDPConfig) else "src.work")
+    launches = isinstance(config.parallel, GroupConfig) and adopt.outer() is None
+    import_module("torch.distributed.launcher.api" if launches else "src.work")
 
 
 def run_ranks(config: Config, *, run_dir: Path, tracking: RunTracking, signals: StopSignals) -> Outcome:
-    """One rank in this process, or a group of processes under torchrun's engine."""
-    for stale in (run_dir / "ranks").glob("*/outcome.json"):
-        stale.unlink()
-    if not isinstance(config.parallel, DDPConfig):
+    """One rank in this process, a group of processes under torchrun's engine, or rank 0 of the group that an outer torchrun started."""
+    group.forget(run_dir)
+    if not isinstance(config.parallel, GroupConfig):
         from src import work
         from src.runtime import rank
 
         tracking.wait()  # both import half of Python here; in a launched group the ranks do it meanwhile
         place = rank.Rank(device=rank.pick_device(config.device))
         return work.run_rank(config, run_dir=run_dir, rank=place, signals=signals)
+    if (outer := adopt.outer()) is not None:
+        return adopt.lead(outer, config, job=job_name(config), run_dir=run_dir, ready=tracking.wait, signals=signals)
     world_size = num_processes(config, visible_cuda_devices())
-    end = elastic.run_ranks(
-        run_dir / "run.yaml", job=job_name(config), num_processes=world_size, grace_seconds=config.parallel.grace_seconds
-    )
-    return outcomes.combine(run_dir, world_size, exit_codes=end.exit_codes, stopped=end.stopped)
+    return group.run_group(config, run_dir=run_dir, job=job_name(config), world_size=world_size)
 
 
-def finish(config: Config, outcome: Outcome, *, run_dir: Path, tracking: RunTracking, seconds: float) -> dict[str, Any]:
-    """Write ``result.json``, close the tracker's run with the true status, and say how it ended, once."""
+def finish(
+    config: Config, outcome: Outcome, *, run_dir: Path, tracking: RunTracking, overrides: Sequence[str], seconds: float
+) -> dict[str, Any]:
+    """Write ``result.json``, close the tracker's run with the true status, and say how it ended and how to go on, once."""
     tracking.wait()
     result = final_result(config, outcome, run_dir=run_dir, seconds=seconds) | {"tracking": tracking.ref}
     write_json(run_dir / "result.json", result)
     if outcome.status != "FINISHED":
-        log.error("%s (exit code %d): %s", outcome.status, outcome.exit_code, outcome.reason)
-        if outcome.trace:
-            log.error(outcome.trace.rstrip())
+        for line in card_lines(outcome, run_dir=run_dir):
+            log.error(line)
     best = result["checkpoint"]["best"] or result["checkpoint"]["last"]
     loader = best_model_loader(run_dir / best) if best and config.tracking.log_model and not isinstance(config, EvaluateConfig) else None
     failed = tracking.close(outcome.status, result=result, load_best=loader)
     if failed:
         result["artifacts_not_uploaded"] = list(failed)
         write_json(run_dir / "result.json", result)
-    for line in closing_lines(result, run_dir=run_dir, asked=config.precision.name):
+    own_code = isinstance(config.model, CustomModelConfig) or isinstance(config.data, CustomDataConfig)
+    unfinished = outcome.status != "FINISHED" and result["checkpoint"]["last"] is not None and not isinstance(config, EvaluateConfig)
+    again = [text for text in overrides if text.partition("=")[0] != "resume"] if unfinished else None
+    for line in closing_lines(result, run_dir=run_dir, asked=config.precision.name, own_code=own_code, again=again):
         log.info(line)
     return result
 
@@ -130,6 +135,8 @@ def final_result(config: Config, outcome: Outcome, *, run_dir: Path, seconds: fl
         "status": outcome.status,
         "reason": outcome.reason,
         "exit_code": int(outcome.exit_code),
+        "failure": outcome.failure,
+        "restarts": outcome.restarts,
         **defaults,
         **outcome.result,
         "checkpoint": {

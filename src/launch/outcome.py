@@ -1,16 +1,20 @@
 """How a rank ended: written by each rank, read by the launcher."""
 
 import json
+import signal
 import time
 import traceback
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from src.errors import ExitCode, HalfstepError, RankLostError, Stopped
+from src.errors import ExitCode, HalfstepError, HangError, RankLostError, Stopped
 from src.launch.files import write_json
 from src.tracking.base import Status
+
+if TYPE_CHECKING:
+    from src.launch.heartbeat import Hang
 
 
 @dataclass
@@ -24,6 +28,14 @@ class Outcome:
     rank: int = 0
     time: float = field(default_factory=time.time)
     result: dict[str, Any] = field(default_factory=dict)
+    signal: str | None = None
+    """Name of the signal that killed the rank."""
+    memory: str | None = None
+    """The memory of a rank that failed, in words."""
+    failure: dict[str, Any] | None = None
+    """The failure card of the whole run (``card.py``)."""
+    restarts: int = 0
+    """Fresh groups that the run needed."""
 
     def blame(self, error: BaseException) -> None:
         """Fill in status, exit code and reason from the exception that ended the rank."""
@@ -53,12 +65,26 @@ def read(run_dir: Path, rank: int) -> Outcome | None:
     return Outcome(**json.loads(path.read_text(encoding="utf-8"))) if path.exists() else None
 
 
-def combine(run_dir: Path, world_size: int, *, exit_codes: dict[int, int], stopped: Stopped | None = None) -> Outcome:
+def a_peer_failed(run_dir: Path, *, rank: int) -> bool:
+    """Whether another rank than ``rank`` has written that it failed."""
+    others = (path for path in (run_dir / "ranks").glob("*/outcome.json") if path.parent.name != str(rank))
+    return any(json.loads(path.read_text(encoding="utf-8"))["status"] == "FAILED" for path in others)
+
+
+def combine(
+    run_dir: Path,
+    world_size: int,
+    *,
+    exit_codes: dict[int, int],
+    stopped: Stopped | None = None,
+    hang: "Hang | None" = None,
+    ended: Collection[int] = (),
+) -> Outcome:
     """The run's outcome from its ranks': rank 0's result, and the cause of whichever rank failed first.
 
     ``exit_codes`` are those the engine saw, negative for signals; ``stopped`` is the launcher's own order to end, the cause of
     whatever the ranks did then, unless they had all finished. A rank without an outcome file was killed, and that is the
-    cause even if others noticed and failed before the engine did.
+    cause even if others noticed and failed before the engine did, unless the launcher itself had ``ended`` it.
     """
     outcomes = [read(run_dir, rank) for rank in range(world_size)]
     main = outcomes[0] or Outcome()
@@ -66,21 +92,52 @@ def combine(run_dir: Path, world_size: int, *, exit_codes: dict[int, int], stopp
     killed = [o for o in outcomes if o is not None and o.status == "KILLED"]
     if stopped is not None and not all(o is not None and o.status == "FINISHED" for o in outcomes):
         cause.blame(stopped)
-        if killed:
-            cause.reason, cause.exit_code = killed[0].reason, killed[0].exit_code
+        # The engine passes a second Ctrl-C on as SIGTERM: only the launcher knows what the user wanted.
+        cause.reason = next((o.reason for o in killed if o.exit_code == stopped.exit_code), cause.reason)
         return cause
-    lost = [rank for rank in range(world_size) if outcomes[rank] is None]
+    if hang is not None:
+        cause.blame(HangError(_hang_reason(hang, run_dir)))
+        cause.rank = hang.rank
+        return cause
+    lost = [rank for rank in range(world_size) if outcomes[rank] is None and rank not in ended]
     failed: Sequence[Outcome] = sorted((o for o in outcomes if o is not None and o.status == "FAILED"), key=lambda outcome: outcome.time)
     signalled = [rank for rank in lost if exit_codes.get(rank, 0) not in (0, -15)]
     if signalled or (lost and not failed and not killed):
         rank = (signalled or lost)[0]
         code = exit_codes.get(rank)
-        how = f"was killed by signal {-code}" if code is not None and code < 0 else f"ended with exit code {code}"
-        cause.blame(RankLostError(f"rank {rank} {how} without a word; the log is {run_dir / 'ranks' / str(rank) / 'rank.log'}"))
+        cause.blame(RankLostError(f"rank {rank} {_how_it_went(code)} without a word; the log is {rank_log(run_dir, rank)}"))
+        cause.rank = rank
+        if code is not None and code < 0:
+            cause.signal = _signal_name(-code)
     elif failed or killed:
         first = (failed or killed)[0]
         cause = Outcome(first.status, first.exit_code, first.reason, first.trace, first.rank, first.time, main.result)
     return cause
+
+
+def rank_log(run_dir: Path, rank: int) -> Path:
+    """The log of one rank."""
+    return run_dir / "ranks" / str(rank) / "rank.log"
+
+
+def _how_it_went(code: int | None) -> str:
+    if code is None or code >= 0:
+        return f"ended with exit code {code}"
+    hint = " (SIGKILL is also what the kernel sends when memory runs out)" if -code == signal.SIGKILL else ""
+    return f"was killed by signal {-code}, {_signal_name(-code)}{hint},"
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:  # a real-time signal
+        return f"signal {number}"
+
+
+def _hang_reason(hang: "Hang", run_dir: Path) -> str:
+    what = "is stopped by a signal" if hang.stopped else "was the first to stand still"
+    stacks = f"; the stacks of ranks {', '.join(map(str, hang.answered))} are in {run_dir / 'ranks'}/*/rank.log" if hang.answered else ""
+    return f"rank {hang.rank} {what}: no rank has got on for {hang.seconds:.0f} s (parallel.timeout_seconds){stacks}"
 
 
 def _first_line(error: BaseException) -> str:

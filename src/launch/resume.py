@@ -10,6 +10,7 @@ from typing import Any
 from src.checkpoint import find, manifest
 from src.config import runfile
 from src.config.schema import Config
+from src.config.values import show
 from src.errors import CheckpointError
 from src.tracking import journal
 
@@ -43,7 +44,7 @@ def settle(config: Config, run_dir: Path) -> tuple[Config, str | None]:
         old, new = drift[fatal[0]]
         raise CheckpointError(f"{path} was written with {fatal[0]}={old}, this run has {fatal[0]}={new}; use the same {fatal[0]} to resume")
     for key, (old, new) in drift.items():
-        log.warning("resume: %s was %s and is %s now", key, old, new)
+        log.warning("resume: %s was %s and is %s now", key, show(old), show(new))
     if path.is_relative_to(run_dir):  # steps after the checkpoint were computed once, and will be again
         journal.truncate_after(run_dir / "metrics.jsonl", step=about["step"])
     else:

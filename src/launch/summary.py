@@ -17,8 +17,14 @@ def config_tree(content: dict[str, Any]) -> Tree:
     return tree
 
 
-def closing_lines(result: dict[str, Any], *, run_dir: Path, asked: str) -> list[str]:
-    """The end of a run in a dozen lines: metrics, what was computed, speed, where everything is."""
+def closing_lines(
+    result: dict[str, Any], *, run_dir: Path, asked: str, own_code: bool = False, again: list[str] | None = None
+) -> list[str]:
+    """The end of a run in a dozen lines: metrics, what was computed, speed, where everything is, what to type next.
+
+    ``own_code``: a function of the user's own took part, which an evaluation must be allowed to run. ``again``: the overrides
+    of a run that can be gone on with.
+    """
     rows: list[tuple[str, str]] = []
     best = result.get("best")
     if best and best["value"] is not None:
@@ -35,8 +41,11 @@ def closing_lines(result: dict[str, Any], *, run_dir: Path, asked: str) -> list[
     if result.get("skipped_updates"):
         rows.append(("skipped", f"{result['skipped_updates']} of {result['steps']} updates had inf or NaN gradients"))
     rows.append(("run directory", str(run_dir)))
-    if checkpoint := result.get("checkpoint", {}).get("best"):
-        rows.append(("evaluate", f"{_python()} -m src.evaluate {override('checkpoint', run_dir / checkpoint)}"))
+    if again is not None:
+        rows.append(("go on", f"{_python()} -m src.train {' '.join([*map(shlex.quote, again), override('resume', run_dir)])}"))
+    if best and (checkpoint := result["checkpoint"]["best"]):
+        trust = " trust_code=true" if own_code else ""
+        rows.append(("evaluate", f"{_python()} -m src.evaluate {override('checkpoint', run_dir / checkpoint)}{trust}"))
     if result["tracking"]["run_id"]:
         rows.append(("MLflow run", result["tracking"]["run_id"]))
         rows.append(("open the UI", ui_command(result["tracking"]["uri"])))
@@ -50,7 +59,7 @@ def ui_command(uri: str) -> str:
     """The command that shows a store in MLflow's UI, from any directory; a server is its own UI."""
     if uri.startswith("http"):
         return uri
-    return f"{_python()} -m mlflow ui --backend-store-uri {shlex.quote(uri)}"
+    return f"{_python()} -m mlflow ui --host 127.0.0.1 --workers 1 --backend-store-uri {shlex.quote(uri)}"
 
 
 def override(key: str, path: Path) -> str:

@@ -11,11 +11,12 @@ from typing import Any
 from src.config.schema import Config
 from src.errors import TryAgainError
 from src.launch.files import write_json
-from src.launch.locate import store_uri
+from src.launch.locate import RUN_DIR_TAG, is_abandoned, store_uri
 from src.launch.record import files, open_run, outcome_tags, record_end
 from src.tracking import journal
 from src.tracking.base import Status, Tracker
 from src.tracking.load import LoadSampler
+from src.tracking.mlflow_abandoned import close_abandoned
 from src.tracking.null import NullTracker
 from src.tracking.sender import Sender
 from src.tracking.tensorboard import TensorBoardTracker
@@ -100,6 +101,7 @@ class RunTracking:
             log.info("the MLflow store is there now, and gets the run from its start")
         self._mlflow.log_artifacts({"run.yaml": run_dir / "run.yaml"})
         self._send_to(self._mlflow)
+        close_abandoned(uri, str(self.ref["experiment_id"]), tag=RUN_DIR_TAG, is_abandoned=is_abandoned)
         return True
 
     def _go_on_without_mlflow(self, error: Exception) -> bool:

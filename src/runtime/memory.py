@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import psutil
 import torch
 
 _STATUS = Path("/proc/self/status")
@@ -25,3 +26,23 @@ def peak_bytes(device: torch.device) -> int | None:
         return None
     line = next(line for line in _STATUS.read_text().splitlines() if line.startswith("VmHWM:"))
     return int(line.split()[1]) * 1024
+
+
+def summary(device: torch.device) -> str:
+    """This process's memory on the device it computes on, in one line."""
+    peak = peak_bytes(device)
+    if device.type == "cuda":
+        free, total = torch.cuda.mem_get_info(device)
+        reserved = torch.cuda.max_memory_reserved(device)
+        return (
+            f"{_show(torch.cuda.max_memory_allocated(device))} allocated at most, {_show(reserved)} reserved, "
+            f"{_show(free)} of {_show(total)} free on {torch.cuda.get_device_name(device)}"
+        )
+    system = psutil.virtual_memory()
+    own = "" if peak is None else f"{_show(peak)} resident at most, "
+    return f"{own}{_show(system.available)} of {_show(system.total)} available on this machine"
+
+
+def _show(count: int) -> str:
+    """A number of bytes as people read it."""
+    return f"{count / 2**30:.1f} GiB" if count >= 2**30 else f"{count / 2**20:.0f} MiB"

@@ -149,5 +149,5 @@ def parallel_modes(config: Config, device: torch.device) -> list[ParallelReport]
     reports = []
     for name, kind in OPTIONS["parallel"].items():
         ranks = num_processes(replace(config, parallel=kind(name=name)), torch.cuda.device_count() if device.type == "cuda" else 0)
-        reports.append(ParallelReport(name, ranks, "-" if name == "single" else "nccl" if device.type == "cuda" else "gloo"))
+        reports.append(ParallelReport(name, ranks, "-" if name in ("single", "dp") else "nccl" if device.type == "cuda" else "gloo"))
     return reports

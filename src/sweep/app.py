@@ -2,6 +2,7 @@
 
 import logging
 import math
+import os
 import sys
 from argparse import Namespace
 from collections.abc import Callable, Sequence
@@ -20,11 +21,12 @@ from src.config.docs import CONF_DIR
 from src.config.schema import Config
 from src.config.store import VERSION_BASE, register
 from src.errors import ConfigError, ExitCode, HalfstepError
-from src.launch.devices import refuse_torchrun
+from src.launch import adopt
 from src.launch.result import JobResult
 from src.sweep.arguments import read_args
 from src.sweep.complete import complete
 from src.sweep.directory import Claim, claim_given, claim_new, slug
+from src.sweep.elsewhere import read_results
 from src.sweep.help import show_help
 from src.sweep.inherit import Difference
 from src.sweep.overrides import parse, quote
@@ -55,7 +57,7 @@ class _SweepStopped(BaseException):
 
 
 def run_app(task: Task, *, config_name: str, kind: type[Config] = Config, inherits: bool = False) -> int:
-    """Run the command line of this process and return its exit code.
+    """Run the command line of this process and return its exit code; under an outer torchrun rank 0 does it for all ranks.
 
     Args:
         task: does one job and tells how it ended; it raises nothing that a user can cause.
@@ -63,15 +65,19 @@ def run_app(task: Task, *, config_name: str, kind: type[Config] = Config, inheri
         kind: dataclass of that config.
         inherits: take the config of ``checkpoint`` and put the command line on top.
     """
-    app, argv = App(config_name, kind, inherits), sys.argv[1:]
+    return adopt.together(lambda: _run_command(task, App(config_name, kind, inherits), sys.argv[1:]))
+
+
+def _run_command(task: Task, app: App, argv: Sequence[str]) -> int:
     try:
-        args = read_args(argv, kind)
+        args = read_args(argv, app.kind)
         if (code := _tell(args, app, argv, task=task)) is not None:
             return code
-        refuse_torchrun()
         plan = preflight(argv, app)
         if args.cfg:
             return _call_hydra(lambda node: None, app, [*plan.overrides, *_flags(args)])
+        if plan.multirun:
+            adopt.refuse_sweep()
         claim = claim_directory(plan)
     except HalfstepError as error:
         _report(str(error))
@@ -136,11 +142,12 @@ def claim_directory(plan: Plan) -> Claim:
 
 def _run(task: Task, app: App, plan: Plan, claim: Claim) -> int:
     finished: list[tuple[Sequence[str], JobResult]] = []
+    here = os.getpid()
 
     def job(node: DictConfig) -> float:
         overrides, result = _do(task, app, plan, node)
         finished.append((overrides, result))
-        if plan.multirun and (result.stop or result.exit_code in STOPS):
+        if plan.multirun and (result.stop or result.exit_code in STOPS) and os.getpid() == here:
             raise _SweepStopped
         return math.nan if result.exit_code or result.objective is None else result.objective
 
@@ -151,6 +158,8 @@ def _run(task: Task, app: App, plan: Plan, claim: Claim) -> int:
         code = finished[-1][1].stop or finished[-1][1].exit_code
     except KeyboardInterrupt:  # between two jobs
         code = ExitCode.INTERRUPTED
+    if plan.multirun and not finished:
+        finished = read_results(plan, claim.path)
     if plan.multirun:
         from src.sweep.summary import show_summary  # late: rich is slow to import, and the pre-flight has a second at most
 
@@ -158,7 +167,7 @@ def _run(task: Task, app: App, plan: Plan, claim: Claim) -> int:
     if code or not finished:
         return int(code or ExitCode.ERROR)
     if plan.multirun:
-        return int(any(result.exit_code for _, result in finished))
+        return int(len(finished) < len(plan.jobs) or any(result.exit_code for _, result in finished))
     return int(finished[0][1].exit_code)
 
 

@@ -37,6 +37,9 @@ def _parse_one(text: str, parser: OverridesParser) -> Override:
     except HydraException as error:
         reason = str(error).removeprefix(f"Error parsing override '{text}'").strip().splitlines()[0]
         reason = _unbalanced(value) or ("a special character" if reason.startswith("Lexer") else reason)
+        if value.startswith("[") and _unbalanced(value) is None:
+            hint = f"quote the texts inside it, and the whole for the shell: \"{key}=['a=b','c']\""
+            raise ConfigError(f"{text} can't be read: {reason}; {hint}") from error
         quoted = quote(value.strip("\"'"))
         raise ConfigError(f'{text} can\'t be read: {reason}; if the value is meant as text, quote it: "{key}={quoted}"') from error
     if override.package is not None:

@@ -12,7 +12,7 @@ from src.config.resolve import WEIGHTS_BY_NAME, absolute_paths, with_defaults
 from src.config.runfile import flatten, plain, to_config
 from src.config.schema import OPTIONS, Config
 from src.errors import ConfigError
-from src.launch.devices import visible_cuda_devices
+from src.launch import adopt
 from src.launch.locate import locate, store_uri
 from src.sweep import inherit
 from src.sweep.overrides import EXPERIMENT, is_choice, is_hydra, value_keys
@@ -58,7 +58,7 @@ def build(node: DictConfig, overrides: Sequence[Override], app: App, *, base: Pa
     if config.model.pretrained not in (None, "", *WEIGHTS_BY_NAME) and not app.inherits:
         weights = locate(str(config.model.pretrained), best=True, uri=config.tracking.uri)
         config = replace(config, model=replace(config.model, pretrained=str(weights)))
-    check(config, cuda_devices=visible_cuda_devices())
+    check(adopt.as_started(config), cuda_devices=adopt.num_cuda_devices())
     if config.tracking.name == "mlflow":
         store_uri(config.tracking.uri)  # refuses an address that no store has
     return Request(config, [str(o.input_line) for o in overrides if not is_hydra(o)], differences)

@@ -34,6 +34,8 @@ class Sender:
 
     def __init__(self, *journals: Path, poll_seconds: float = 1.0) -> None:
         self._offsets = dict.fromkeys(journals, 0)
+        self._newest: dict[str, int] = {}
+        self._sent_before: dict[Path, dict[str, int]] = {}
         self._poll_seconds = poll_seconds
         self._tracker: Tracker | None = None
         self._sent = 0
@@ -74,8 +76,11 @@ class Sender:
 
     def _send_new(self, journal: Path) -> bool:
         """Send all new points of a journal; False if the tracker failed or the time is up."""
+        self._follow_cut(journal)
         while self._tracker is not None:
             points, offset = read_points(journal, offset=self._offsets[journal], limit=POINTS_PER_READ)
+            before = self._sent_before.get(journal, {})
+            points = [point for point in points if point.step > before.get(point.name, -1)]
             if offset == self._offsets[journal]:
                 return True
             try:
@@ -89,10 +94,20 @@ class Sender:
                 log.info("metrics are being sent again")
                 self._warned = False
             self._offsets[journal] = offset
+            self._newest |= {point.name: point.step for point in points}
             self._sent += len(points)
             if time.monotonic() >= self._deadline:
                 return False
         return True
+
+    def _follow_cut(self, journal: Path) -> None:
+        """Read a journal from its start if it has become shorter: the run goes on from an earlier step.
+
+        The steps that it does again are not sent again.
+        """
+        if journal.exists() and journal.stat().st_size < self._offsets[journal]:
+            self._offsets[journal] = 0
+            self._sent_before[journal] = dict(self._newest)
 
 
 def _num_points(journal: Path, offset: int) -> int:

@@ -15,7 +15,7 @@ from src.launch.track import outcome_tags
 CONTRACT = {
     "status", "reason", "exit_code", "objective", "metrics", "best", "epochs", "steps", "updates", "skipped_updates",
     "samples_per_second", "peak_memory_bytes", "world_size", "precision", "effective", "device", "checkpoint", "resumed_from",
-    "duration_seconds",
+    "duration_seconds", "failure", "restarts",
 }  # fmt: skip
 
 

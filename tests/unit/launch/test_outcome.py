@@ -11,12 +11,14 @@ from src.errors import (
     DataError,
     ExitCode,
     HalfstepError,
+    HangError,
     NonFiniteError,
     RankLostError,
     Stopped,
     TryAgainError,
 )
-from src.launch.outcome import Outcome, combine, read
+from src.launch.heartbeat import Hang
+from src.launch.outcome import Outcome, a_peer_failed, combine, read
 
 STOP = Stopped("stopped by SIGTERM", exit_code=ExitCode.TERMINATED)
 SAVED = Stopped("stopped after step 9; the checkpoint holds this step", exit_code=ExitCode.TERMINATED)
@@ -38,6 +40,7 @@ def raised(error):
         (NonFiniteError("50 updates"), "FAILED", 4),
         (CheckpointError("damaged"), "FAILED", 5),
         (RankLostError("rank 1"), "FAILED", 6),
+        (HangError("rank 1"), "FAILED", 7),
         (TryAgainError("away"), "FAILED", 75),
         (HalfstepError("other"), "FAILED", 1),
         (Stopped("stopped", exit_code=ExitCode.INTERRUPTED), "KILLED", 130),
@@ -146,3 +149,43 @@ def test_of_several_failures_the_first_in_time_is_the_cause(tmp_path, first):
 def test_a_lost_rank_is_named_with_its_log(tmp_path):
     outcome = combine(tmp_path, 1, exit_codes={0: -9})
     assert str(tmp_path / "ranks" / "0" / "rank.log") in outcome.reason
+
+
+@pytest.mark.parametrize(("number", "name"), [(9, "SIGKILL"), (11, "SIGSEGV"), (7, "SIGBUS"), (40, "signal 40")])
+def test_a_signal_is_named(tmp_path, number, name):
+    outcome = combine(tmp_path, 2, exit_codes={1: -number}, ended={0})
+    assert (outcome.rank, outcome.signal) == (1, name)
+    assert f"rank 1 was killed by signal {number}, {name}" in outcome.reason
+    assert ("memory" in outcome.reason) == (number == 9)
+
+
+def test_a_rank_that_the_launcher_killed_is_not_the_cause(tmp_path):
+    write(tmp_path, 1, ValueError("mine"))
+    outcome = combine(tmp_path, 2, exit_codes={0: -9, 1: 1}, ended={0})
+    assert (outcome.rank, outcome.exit_code, outcome.reason) == (1, 1, "ValueError: mine")
+
+
+@pytest.mark.parametrize("stopped", [True, False])
+def test_a_hang_is_the_cause_whatever_its_end_looked_like(tmp_path, stopped):
+    write(tmp_path, 0, RuntimeError("Connection closed by peer"))
+    hang = Hang(rank=1, seconds=12.3, stopped=stopped, answered=() if stopped else (0, 1))
+    outcome = combine(tmp_path, 2, exit_codes={0: -9, 1: -9}, ended={0, 1}, hang=hang)
+    assert (outcome.status, outcome.exit_code, outcome.rank, outcome.trace) == ("FAILED", 7, 1, None)
+    assert ("is stopped by a signal" in outcome.reason) == stopped
+    assert "for 12 s (parallel.timeout_seconds)" in outcome.reason
+    assert ("the stacks of ranks 0, 1 are in" in outcome.reason) == (not stopped)
+
+
+@pytest.mark.parametrize(("end", "failed"), [("done", False), ("stopped", False), (ValueError("x"), True)])
+def test_only_a_failure_of_another_rank_counts(tmp_path, end, failed):
+    assert not a_peer_failed(tmp_path, rank=0)
+    write(tmp_path, 1, end)
+    assert a_peer_failed(tmp_path, rank=0) == failed
+    assert not a_peer_failed(tmp_path, rank=1)
+
+
+def test_a_second_ctrl_c_is_ctrl_c_though_the_ranks_see_sigterm(tmp_path):
+    """FAULTS row 5."""
+    write(tmp_path, 0, Stopped("stopped at once by SIGTERM", exit_code=ExitCode.TERMINATED))
+    outcome = combine(tmp_path, 2, exit_codes={}, stopped=Stopped("stopped by SIGINT", exit_code=ExitCode.INTERRUPTED))
+    assert (outcome.status, outcome.exit_code, outcome.reason) == ("KILLED", 130, "stopped by SIGINT")

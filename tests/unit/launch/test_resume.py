@@ -121,7 +121,7 @@ def test_everything_else_is_drift_and_is_said(tmp_path, caplog):
     assert warned == [
         "resume: optim.lr was 0.001 and is 0.5 now",
         "resume: precision.name was amp and is fp32 now",
-        "resume: tags.model.name was None and is x now",
+        "resume: tags.model.name was null and is x now",
         "resume: train.epochs was 20 and is 99 now",
     ]
 

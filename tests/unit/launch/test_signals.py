@@ -64,3 +64,15 @@ def test_the_handlers_of_before_come_back(harmless, fails):
     for number in NUMBERS:
         signal.raise_signal(number)
     assert harmless == NUMBERS
+
+
+def test_a_rank_whose_peer_has_failed_does_not_wait_for_a_second_one():
+    """FAULTS row 3: there is nobody left to agree with on a checkpoint."""
+    failed = []
+    with StopSignals(peer_failed=lambda: bool(failed)) as signals:
+        signals.graceful = True
+        signal.raise_signal(signal.SIGTERM)
+        signals.requested = 0
+        failed.append(1)
+        with pytest.raises(Stopped, match="at once by SIGTERM"):
+            signal.raise_signal(signal.SIGTERM)

@@ -55,7 +55,7 @@ def judge(text: str, **names: str) -> None:
         ("hydra=x", "hydra=x: set options of Hydra one by one, as in hydra.run.dir=DIR"),
         ("model=huge", "model=huge is not an option of model; use one of " + listed("model")),
         ("precision=fp17", "precision=fp17 is not an option of precision; did you mean precision=fp32? Options: " + listed("precision")),
-        ("parallel=dpp", "parallel=dpp is not an option of parallel; did you mean parallel=ddp? Options: ddp, single"),
+        ("parallel=dpp", "parallel=dpp is not an option of parallel; did you mean parallel=dp? Options: ddp, dp, fsdp, single"),
         ("model=[alexnet,resnet18]", "model=[alexnet,resnet18]: model takes one option; add -m and write model=A,B to sweep over several"),
         ("model=null", "model=null is not an option of model; use one of " + listed("model")),
         ("experiment=x", "experiment=x is not an option of experiment: there are none"),
@@ -180,3 +180,10 @@ def test_a_quoted_text_is_read_back_exactly(text: str) -> None:
     """C06"""
     (override,) = parse([f"name={quote(text)}"], PARSER)
     assert override.value() == text.replace("${", "\\${")  # the escape is OmegaConf's and goes when the value is resolved
+
+
+def test_a_list_of_texts_that_lost_its_quotes_to_the_shell_gets_them_back() -> None:
+    """What bash leaves of precision.overrides=['conv2=float32']."""
+    with pytest.raises(ConfigError) as caught:
+        parse(["precision.overrides=[conv2=float32]"], PARSER)
+    assert str(caught.value).endswith("""and the whole for the shell: "precision.overrides=['a=b','c']\"""")

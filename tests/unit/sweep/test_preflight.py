@@ -63,7 +63,7 @@ def test_options_bring_their_own_fields() -> None:
         (["model=huge"], f"model=huge is not an option of model; use one of {', '.join(sorted(OPTIONS['model']))}"),
         (["tags.a=1"], "tags.a=1: tags.a is not set yet; write +tags.a=1 to add it"),
         (["name=${nope}"], "name can't be resolved: Interpolation key 'nope' not found"),
-        (["hydra/launcher=zz"], "hydra/launcher=zz is not an option of hydra/launcher; use one of basic"),
+        (["hydra/sweeper=zz"], "hydra/sweeper=zz is not an option of hydra/sweeper; use one of basic"),
         (["hydra.rn.dir=x"], "hydra.rn is not an option of Hydra; did you mean hydra.run?"),
         (["hydra.foo=1"], "hydra.foo is not an option of Hydra; --cfg hydra lists them all"),
         (["hydra.run.dir="], "hydra.run.dir must not be empty"),
@@ -212,7 +212,7 @@ class TestEvaluate:
         assert isinstance(config, EvaluateConfig)
         assert config.checkpoint == str(in_empty_directory / "c.pt")
         assert config.optim == SGDConfig(lr=0.3, momentum=0.7)
-        assert (config.train.epochs, config.name, config.tags) == (7, "digits_cnn-synthetic-amp-single", {})
+        assert (config.train.epochs, config.name, config.tags) == (7, "evaluate-digits_cnn-synthetic-amp-single", {})
         assert job.differences == []
 
     def test_a_value_replaces_that_value_only(self) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from src.tracking import sender as sender_module
 from src.tracking.base import Point
-from src.tracking.journal import Journal
+from src.tracking.journal import Journal, truncate_after
 from src.tracking.null import NullTracker
 from src.tracking.sender import Sender, SentReport
 
@@ -161,3 +161,21 @@ def test_two_journals_go_to_two_trackers_and_each_gets_everything_once(journal: 
     assert [sender.close(5) for sender in senders] == [SentReport(sent=5, failed=0)] * 2
     for tracker in (good, bad):
         assert sorted(point.step for point in tracker.points) == [1, 2, 3, 10, 11]
+
+
+def test_steps_done_again_after_a_restart_are_sent_once(journal: Journal) -> None:
+    """FAULTS row 1: a fresh group goes on from an earlier step, and the journal is cut back to it while the sender runs."""
+    tracker, sender = _Recorder(), _sender(journal)
+    sender.attach(tracker)
+    journal.write([*_points(8), Point("val/loss", 0.5, 4, 0.0)])
+    _wait(lambda: len(tracker.points) == 9)
+    journal.close()
+    truncate_after(journal.path, step=4)
+    time.sleep(0.1)
+    again = Journal(journal.path)
+    again.write([*_points(8, first=5), Point("val/loss", 0.4, 8, 0.0)])
+    sender.close(5)
+    again.close()
+    steps = [point.step for point in tracker.points if point.name == "train/loss"]
+    assert steps == list(range(1, 13))
+    assert [point.step for point in tracker.points if point.name == "val/loss"] == [4, 8]
