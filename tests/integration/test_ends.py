@@ -1,7 +1,6 @@
 """How runs end: signals, crashes, refusals, and going on afterwards."""
 
 import json
-import os
 import signal
 import time
 
@@ -11,88 +10,96 @@ import torch
 from src.checkpoint.load import load
 
 from .conftest import PROJECT, TINY, Finished, Shell
-
-LONG = (
-    "data=synthetic",
-    "data.size=512",
-    "data.val_size=32",
-    "data.pixels=8",
-    "train.epochs=2000",
-    "train.batch_size=16",
-    "train.log_every=4",
-)
-
-
-def wait_for(condition, *, seconds: float = 90) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "did not happen"
-        time.sleep(0.05)
+from .ends import LONG, begin, check_end, end, processes_of, signal_rank, wait_for
 
 
 def stop_with(shell: Shell, name: str, number: int, *args: str) -> Finished:
     """Start a long run, signal it after its first checkpoint, wait for the end."""
-    process = shell.start("src.train", *LONG, *args, f"hydra.run.dir={name}")
-    run_dir = shell.directory / name
-    wait_for(lambda: list(run_dir.glob("checkpoints/step-*.pt")) or process.poll() is not None)
+    process, run_dir = begin(shell, name, *args)
     process.send_signal(number)
-    out, err = process.communicate(timeout=90)
-    return Finished(process.returncode, out, err, run_dir)
-
-
-def processes_of(run_dir) -> list[int]:
-    found = []
-    for path in os.listdir("/proc"):
-        if path.isdigit():
-            try:
-                with open(f"/proc/{path}/cmdline", "rb") as file:
-                    if str(run_dir / "run.yaml").encode() in file.read():
-                        found.append(int(path))
-            except OSError:
-                pass
-    return found
+    return end(process, run_dir)
 
 
 @pytest.mark.parametrize(
     ("parallel", "number", "code"),
-    [("single", signal.SIGINT, 130), ("single", signal.SIGTERM, 143), ("ddp", signal.SIGINT, 130), ("ddp", signal.SIGUSR1, 143)],
+    [
+        ("single", signal.SIGINT, 130),
+        ("single", signal.SIGTERM, 143),
+        pytest.param("ddp", signal.SIGINT, 130, marks=pytest.mark.slow),
+        ("ddp", signal.SIGUSR1, 143),
+    ],
 )
 def test_a_signal_ends_with_a_checkpoint_and_status_killed(shell, parallel, number, code):
     """D08, FAULTS row 4: nothing is lost, nothing is left, the status is true."""
     run = stop_with(shell, f"{parallel}-{number}", number, f"parallel={parallel}", "tracking.log_model=false")
-    result = run.result
-    assert run.code == result["exit_code"] == code, run.out + run.err
-    assert result["status"] == "KILLED"
-    saved = load(run.run_dir / result["checkpoint"]["last"])
-    assert saved["state"]["step"] == result["steps"]
-    assert not processes_of(run.run_dir)
+    check_end(run, code=code, status="KILLED", shell=shell)
+    saved = load(run.run_dir / run.result["checkpoint"]["last"])
+    assert saved["state"]["step"] == run.result["steps"]
+    assert run.result["failure"] is None
     assert "Traceback" not in run.out + run.err
-    status = {r.info.run_id: r.info.status for r in shell.runs()}
-    assert status[result["tracking"]["run_id"]] == "KILLED"
+    tags = shell.client().get_run(run.result["tracking"]["run_id"]).data.tags
+    assert (tags.get("preempted") == "True") == (code == 143)
 
 
-def test_a_killed_launcher_leaves_no_rank_behind(shell):
-    """B11, FAULTS row 2."""
-    process = shell.start("src.train", *LONG, "parallel=ddp", "tracking=none", "hydra.run.dir=orphans")
-    run_dir = shell.directory / "orphans"
-    wait_for(lambda: (run_dir / "metrics.jsonl").exists())
+def test_a_killed_launcher_leaves_no_rank_behind_and_its_run_is_closed_by_the_next(shell):
+    """B11, FAULTS rows 2 and 25: while it lives its directory is taken; once it is gone its run is KILLED."""
+    process, run_dir = begin(shell, "orphans", "parallel=ddp", "tracking.log_model=false")
+    wait_for(lambda: (run_dir / "tracking.json").exists())
+    run_id = json.loads((run_dir / "tracking.json").read_text())["run_id"]
+    second = shell.run("src.train", *LONG, "resume=auto", name="orphans")
+    assert second.code == 2
+    assert f"process {process.pid}" in second.err
     assert len(processes_of(run_dir)) == 2
     process.kill()
     process.communicate()
-    wait_for(lambda: not processes_of(run_dir), seconds=10)
+    wait_for(lambda: not processes_of(run_dir), seconds=5)
+    assert shell.client().get_run(run_id).info.status == "RUNNING"
+    shell.run("src.train", *TINY, "train.max_steps=1", "tracking.log_model=false", name="next").ok()
+    closed = shell.client().get_run(run_id)
+    assert (closed.info.status, closed.data.tags["reason"]) == ("KILLED", "its launcher was gone without a word")
 
 
-def test_a_killed_rank_ends_the_group_and_is_named(shell):
-    """FAULTS row 1, first half."""
-    process = shell.start("src.train", *LONG, "parallel=ddp", "tracking=none", "hydra.run.dir=lost")
-    run_dir = shell.directory / "lost"
-    wait_for(lambda: (run_dir / "metrics.jsonl").exists())
-    os.kill(max(processes_of(run_dir)), signal.SIGKILL)
-    out, err = process.communicate(timeout=60)
-    result = json.loads((run_dir / "result.json").read_text())
-    assert process.returncode == result["exit_code"] == 6, out + err
-    assert "was killed by signal 9" in result["reason"]
-    assert not processes_of(run_dir)
+@pytest.mark.slow
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_killed_rank_ends_the_group_and_is_named(shell, rank):
+    """FAULTS row 1, first half, at any time."""
+    process, run_dir = begin(shell, f"lost-{rank}", "parallel=ddp", "tracking.log_model=false")
+    signal_rank(run_dir, rank, signal.SIGKILL)
+    wait_for(lambda: not processes_of(run_dir), seconds=5)
+    run = end(process, run_dir)
+    check_end(run, code=6, status="FAILED", shell=shell)
+    assert run.result["reason"].startswith(f"rank {rank} was killed by signal 9, SIGKILL")
+    assert (run.result["failure"]["rank"], run.result["failure"]["signal"]) == (rank, "SIGKILL")
+
+
+@pytest.mark.parametrize("parallel", ["single", pytest.param("ddp", marks=pytest.mark.slow)])
+def test_a_second_signal_is_obeyed_at_once_and_the_last_checkpoint_is_whole(shell, parallel):
+    """FAULTS row 5: a rank that sleeps hears no request to stop; the second one ends it."""
+    name = f"twice-{parallel}"
+    process = shell.start("src.train", *LONG, f"parallel={parallel}", "tracking=none", f"hydra.run.dir={name}", HALFSTEP_FAULT="hang:0:40")
+    run_dir = shell.directory / name
+    wait_for(lambda: (run_dir / ".fault").exists())
+    process.send_signal(signal.SIGINT)
+    time.sleep(0.5)
+    assert process.poll() is None
+    process.send_signal(signal.SIGINT)
+    run = end(process, run_dir, timeout=10)
+    check_end(run, code=130, status="KILLED")
+    assert load(run_dir / run.result["checkpoint"]["last"])["state"]["step"] == 32
+
+
+def test_a_signal_while_a_checkpoint_is_written_leaves_whole_ones(shell):
+    """FAULTS row 6: ``load`` verifies every byte."""
+    process, run_dir = begin(shell, "writing", "parallel=single", "tracking=none")
+    wait_for(lambda: list(run_dir.glob("checkpoints/*.tmp")))
+    process.send_signal(signal.SIGTERM)
+    run = end(process, run_dir)
+    check_end(run, code=143, status="KILLED")
+    for path in run_dir.glob("checkpoints/*.pt"):
+        load(path)
+    one_more = run.result["epochs"] + 1
+    args = (*LONG, "parallel=single", "tracking=none", "resume=auto", f"train.epochs={one_more}")
+    assert shell.run("src.train", *args, name="writing").ok().result["steps"] == 32 * one_more
 
 
 @pytest.mark.parametrize("parallel", ["single", "ddp"])

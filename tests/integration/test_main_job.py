@@ -64,7 +64,7 @@ def test_the_summary_leads_on(job, shell):
     """H05: run directory, run id and the exact command of the UI."""
     assert str(job.run_dir) in job.out
     assert job.result["tracking"]["run_id"] in job.out
-    assert f"-m mlflow ui --backend-store-uri '{shell.uri}'" in job.out
+    assert f"-m mlflow ui --host 127.0.0.1 --workers 1 --backend-store-uri '{shell.uri}'" in job.out
 
 
 def test_one_finished_mlflow_run_with_everything(job, shell):

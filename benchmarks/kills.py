@@ -1,0 +1,151 @@
+"""Kill a rank or the launcher at random times, and look for anything left behind.
+
+    python benchmarks/kills.py --times 50 [--seed 0] [--out benchmarks/results/kills.json]
+
+Each round starts a run of two gloo ranks on a CPU, sends SIGKILL to the launcher or to one rank at a random time after the start,
+and checks: all processes of the run are gone within 5 s of the end, a killed rank is exit code 6 with result.json, every
+checkpoint is whole, no temporary file lies about (after a killed launcher: none once the run was resumed), and ``resume=auto`` with
+the same command finishes with the weights of an undisturbed run, bit for bit.
+"""
+
+import argparse
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from src.checkpoint.load import load
+
+PROJECT = Path(__file__).parents[1]
+ARGS = (
+    "data=synthetic", "data.size=128", "data.val_size=32", "data.pixels=8", "train.epochs=40", "train.batch_size=16", "train.log_every=1",
+    "parallel=ddp", "parallel.num_processes=2", "device=cpu", "precision=fp32", "tracking=none",
+)  # fmt: skip
+GONE_SECONDS = 5.0
+
+
+def main() -> None:
+    """Run the rounds and write what was found after each."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--times", type=int, default=50)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--out", type=Path, default=PROJECT / "benchmarks/results/kills.json")
+    options = parser.parse_args()
+    chance = random.Random(options.seed)
+    with tempfile.TemporaryDirectory() as folder:
+        began = time.monotonic()
+        process = start(Path(folder) / "whole")
+        assert process.wait() == 0
+        seconds = time.monotonic() - began
+        expected = last_weights(Path(folder) / "whole")
+        rounds: list[dict[str, Any]] = []
+        for number in range(options.times):
+            target = chance.choice(["launcher", "rank 0", "rank 1"])
+            rounds.append(one_round(Path(folder) / str(number), target=target, after=chance.uniform(0, seconds), expected=expected))
+            bad = [entry for entry in rounds if entry["problems"]]
+            report = {"times": len(rounds), "undisturbed_seconds": round(seconds, 1), "with_problems": len(bad), "rounds": rounds}
+            options.out.write_text(json.dumps(report, indent=1) + "\n")
+            sys.stdout.write(f"{number + 1}/{options.times} {json.dumps(rounds[-1])}\n")
+    sys.exit(bool(bad))
+
+
+def one_round(run_dir: Path, *, target: str, after: float, expected: dict[str, torch.Tensor]) -> dict[str, Any]:
+    """Start a run, kill ``target`` after so many seconds (a rank: as soon as there is one after that), resume, compare."""
+    process = start(run_dir)
+    time.sleep(after)
+    killed = kill(process, run_dir, target)
+    at = time.monotonic()
+    code = process.wait(timeout=120)
+    problems = []
+    while processes_of(run_dir) and time.monotonic() - at < 60:
+        time.sleep(0.02)
+    gone = time.monotonic() - at
+    if killed and gone > GONE_SECONDS + (2.0 if target != "launcher" else 0.0):  # the launcher writes its results too
+        problems.append(f"processes were left for {gone:.1f} s")
+    if killed and target != "launcher":
+        result = json.loads((run_dir / "result.json").read_text())
+        if code != 6 or result["exit_code"] != 6:
+            problems.append(f"exit code {code}, result {result['exit_code']}: {result['reason']}")
+        problems += leftovers(run_dir)
+    step = broken_checkpoints(run_dir, problems)
+    if (again := start(run_dir, "resume=auto").wait()) != 0:
+        problems.append(f"the resumed run ended with {again}")
+    else:
+        problems += leftovers(run_dir)
+        weights = last_weights(run_dir)
+        if not all(torch.equal(weight, weights[name]) for name, weight in expected.items()):
+            problems.append("the resumed run has other weights than an undisturbed one")
+    return {
+        "target": target, "after_seconds": round(after, 2), "killed": killed, "exit_code": code, "gone_seconds": round(gone, 2),
+        "last_checkpoint": step, "problems": problems,
+    }  # fmt: skip
+
+
+def start(run_dir: Path, *args: str) -> subprocess.Popen[bytes]:
+    """One run in a directory of its own."""
+    env = dict(os.environ, PYTHONPATH=str(PROJECT), OMP_NUM_THREADS="1")
+    command = [sys.executable, "-m", "src.train", *ARGS, *args, f"hydra.run.dir={run_dir}"]
+    return subprocess.Popen(command, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+
+def kill(process: subprocess.Popen[bytes], run_dir: Path, target: str) -> bool:
+    """SIGKILL to the launcher or a rank; False if the run ended before."""
+    while process.poll() is None:
+        pid = process.pid if target == "launcher" else processes_of(run_dir).get(int(target.split()[1]))
+        if pid is not None:
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                continue
+            return True
+        time.sleep(0.02)
+    return False
+
+
+def processes_of(run_dir: Path) -> dict[int, int]:
+    """Rank -> process of the ranks that are alive; their command line names the run."""
+    found = {}
+    for name in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            if str(run_dir / "run.yaml").encode() in Path(f"/proc/{name}/cmdline").read_bytes():
+                environment = Path(f"/proc/{name}/environ").read_bytes().split(b"\0")
+                found[int(next(line for line in environment if line.startswith(b"RANK=")).removeprefix(b"RANK="))] = int(name)
+        except (OSError, StopIteration):  # it has ended, or was not a rank yet
+            pass
+    return found
+
+
+def leftovers(run_dir: Path) -> list[str]:
+    """Temporary files."""
+    suspicious = (path for path in run_dir.rglob("*") if path.suffix == ".tmp" or path.name == "heartbeat" or ".json." in path.name)
+    return [f"left behind: {path.relative_to(run_dir)}" for path in suspicious]
+
+
+def broken_checkpoints(run_dir: Path, problems: list[str]) -> int | None:
+    """Check every checkpoint's digest; returns the newest step."""
+    newest = None
+    for path in sorted(run_dir.glob("checkpoints/*.pt")):
+        try:
+            newest = load(path)["state"]["step"] if path.name != "best.pt" else newest
+        except Exception as error:
+            problems.append(f"{path.name}: {error}")
+    return newest
+
+
+def last_weights(run_dir: Path) -> dict[str, torch.Tensor]:
+    """The model of the run's newest checkpoint."""
+    last = json.loads((run_dir / "result.json").read_text())["checkpoint"]["last"]
+    weights: dict[str, torch.Tensor] = load(run_dir / last)["model"]
+    return weights
+
+
+if __name__ == "__main__":
+    main()
