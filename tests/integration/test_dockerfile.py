@@ -248,16 +248,19 @@ def trains(image: Image) -> None:
     assert again["metrics"]["val/accuracy"] == result["objective"]["value"]
 
 
+@pytest.mark.slow
 def test_the_image_trains_and_evaluates(image):
     trains(image)
 
 
+@pytest.mark.slow
 def test_its_code_is_its_own(image):
     """Not the checkout's, which is installed for the tests."""
     process = image.start(["python", "-c", "import src.launch.locate as here; print(here.PROJECT_ROOT)"])
     assert process.communicate(timeout=60)[0].strip() == str(image.root / "app")
 
 
+@pytest.mark.slow
 def test_docker_stop_ends_with_a_checkpoint(image):
     """D08: SIGTERM, exit 143, status KILLED."""
     process = image.start(image.entrypoint, *LONG, "tracking.log_model=false", "hydra.run.dir=outputs/stopped")

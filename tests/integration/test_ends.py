@@ -24,7 +24,7 @@ def stop_with(shell: Shell, name: str, number: int, *args: str) -> Finished:
     ("parallel", "number", "code"),
     [
         ("single", signal.SIGINT, 130),
-        ("single", signal.SIGTERM, 143),
+        pytest.param("single", signal.SIGTERM, 143, marks=pytest.mark.slow),
         pytest.param("ddp", signal.SIGINT, 130, marks=pytest.mark.slow),
         ("ddp", signal.SIGUSR1, 143),
     ],
@@ -88,6 +88,7 @@ def test_a_second_signal_is_obeyed_at_once_and_the_last_checkpoint_is_whole(shel
     assert load(run_dir / run.result["checkpoint"]["last"])["state"]["step"] == 32
 
 
+@pytest.mark.slow
 def test_a_signal_while_a_checkpoint_is_written_leaves_whole_ones(shell):
     """FAULTS row 6: ``load`` verifies every byte."""
     process, run_dir = begin(shell, "writing", "parallel=single", "tracking=none")
@@ -102,7 +103,7 @@ def test_a_signal_while_a_checkpoint_is_written_leaves_whole_ones(shell):
     assert shell.run("src.train", *args, name="writing").ok().result["steps"] == 32 * one_more
 
 
-@pytest.mark.parametrize("parallel", ["single", "ddp"])
+@pytest.mark.parametrize("parallel", ["single", pytest.param("ddp", marks=pytest.mark.slow)])
 def test_resume_goes_on_as_if_nothing_had_happened(shell, parallel):
     """E01, E08, E10, E12, F05, D07: float16 with its scaler; weights, scale, rates and order equal the uninterrupted run's."""
     scaler = ("precision.dtype=float16", "precision.scaler.growth_interval=2", "precision.scaler.init_scale=16")
@@ -124,6 +125,7 @@ def test_resume_goes_on_as_if_nothing_had_happened(shell, parallel):
     assert sorted(steps) == list(range(1, 13))
 
 
+@pytest.mark.slow
 def test_four_launches_at_once_on_a_fresh_store(shell):
     """B01, C03, D10: free ports, own directories, one migrated store, nothing in the current directory but outputs/."""
     fresh = f"sqlite:///{shell.directory / 'fresh' / 'store.db'}"

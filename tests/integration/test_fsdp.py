@@ -53,7 +53,7 @@ def test_the_checkpoints_are_the_same(single, fsdp):
     assert_equal_state(checkpoint(single, 8), checkpoint(fsdp, 8))
 
 
-@pytest.mark.parametrize(("before", "after"), [("single", "fsdp"), ("fsdp", "single")])
+@pytest.mark.parametrize(("before", "after"), [pytest.param("single", "fsdp", marks=pytest.mark.slow), ("fsdp", "single")])
 def test_a_run_goes_on_in_the_other_mode(shell, request, before, after):
     """E03 and E17: from the checkpoint of the first epoch to where the undisturbed run ended."""
     source = request.getfixturevalue(before).run_dir / "checkpoints/step-00000004.pt"
@@ -62,7 +62,8 @@ def test_a_run_goes_on_in_the_other_mode(shell, request, before, after):
     assert_equal_state(checkpoint(run, 8), checkpoint(request.getfixturevalue("single"), 8))
 
 
-@pytest.mark.parametrize("dtype", [pytest.param("bfloat16", marks=pytest.mark.slow), "float16"])
+@pytest.mark.slow
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 def test_half_precision_with_two_ranks(shell, dtype):
     """The policy's half weights, float32 sums, and with float16 one scale on all ranks."""
     args = (*TINY, "parallel=fsdp", "precision=amp", f"precision.dtype={dtype}", "device=cpu", "tracking=none", "train.clip_norm=1.0")

@@ -112,6 +112,7 @@ def test_what_can_not_work_says_why(job, shell, request, settings, code, text):
     assert "Traceback" not in run.out + run.err
 
 
+@pytest.mark.slow
 def test_unused_parameters_and_a_lone_last_image_are_fine_when_asked_for(job, shell):
     """B15, F12: 10 images, batches of 4 on two ranks: two are left over and dropped."""
     settings = ("+model.kwargs.unused=true", "parallel.find_unused_parameters=true", "+data.kwargs.train=10", "train.batch_size=4")

@@ -43,6 +43,7 @@ def test_the_batch_file_is_valid():
     subprocess.run(["bash", "-n", str(BATCH)], check=True)
 
 
+@pytest.mark.slow
 def test_a_job_whose_time_is_up_is_requeued_and_goes_on(sbatch, shell, tmp_path):
     """I07, FAULTS row 4: SLURM signals torchrun and the ranks, which stop with a checkpoint, once."""
     run_dir: Path = shell.directory / "outputs" / f"slurm-{os.getpid()}"
@@ -64,6 +65,7 @@ def test_a_job_whose_time_is_up_is_requeued_and_goes_on(sbatch, shell, tmp_path)
     assert again["resumed_from"] == str(run_dir / result["checkpoint"]["last"])
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(find_spec("submitit") is None, reason="needs the extra slurm")
 def test_a_sweep_by_submitit(shell):
     """C06, FAULTS row 28: the jobs run elsewhere; the table, the exit code and the directories are those of a sweep in this process."""

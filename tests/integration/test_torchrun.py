@@ -54,6 +54,7 @@ def test_the_same_numbers_and_files_as_with_our_own_ranks(own, adopted, shell):
     assert adopted.out.count("epoch   1/2") == adopted.out.count("run directory  ") == 1
 
 
+@pytest.mark.slow
 def test_two_machines(adopted, shell):
     """Two agents with a rank each: local ranks and threads are the machine's, the run directory is one."""
     with socket.create_server(("localhost", 0)) as free:
@@ -71,6 +72,7 @@ def test_two_machines(adopted, shell):
         assert [value for _, value in run.history(metric)] == pytest.approx([value for _, value in adopted.history(metric)], abs=1e-5)
 
 
+@pytest.mark.slow
 def test_a_run_repeated_by_hand(adopted, shell):
     """From its run.yaml alone, into a directory of its own, and not into the store."""
     before = len(shell.runs())
@@ -82,6 +84,7 @@ def test_a_run_repeated_by_hand(adopted, shell):
     assert len(shell.runs()) == before
 
 
+@pytest.mark.slow
 def test_evaluation(adopted, shell):
     run = torchrun(shell, "src.evaluate", "checkpoint=adopted", "tracking=none", name="evaluated").ok()
     assert run.result["metrics"]["val/accuracy"] == adopted.result["best"]["value"]
@@ -117,6 +120,7 @@ def begin(shell: Shell, name: str) -> tuple[subprocess.Popen[str], list[psutil.P
     return process, psutil.Process(process.pid).children(recursive=True)
 
 
+@pytest.mark.slow
 def test_sigterm_ends_with_a_checkpoint(shell):
     """FAULTS row 4 without a launcher of ours."""
     process, ranks = begin(shell, "stopped")
