@@ -1,6 +1,6 @@
 """Kill a rank or the launcher at random times, and look for anything left behind.
 
-    python benchmarks/kills.py --times 50 [--seed 0] [--out benchmarks/results/kills.json]
+    python benchmarks/kills.py --times 50 [--seed 0] [--out benchmarks/kills.json]
 
 Each round starts a run of two gloo ranks on a CPU, sends SIGKILL to the launcher or to one rank at a random time after the start,
 and checks: all processes of the run are gone within 5 s of the end, a killed rank is exit code 6 with result.json, every
@@ -37,7 +37,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--times", type=int, default=50)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--out", type=Path, default=PROJECT / "benchmarks/results/kills.json")
+    parser.add_argument("--out", type=Path, default=PROJECT / "benchmarks/kills.json")
     options = parser.parse_args()
     chance = random.Random(options.seed)
     with tempfile.TemporaryDirectory() as folder:

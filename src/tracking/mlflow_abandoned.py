@@ -16,6 +16,7 @@ def close_abandoned(uri: str, experiment_id: str, *, tag: str, is_abandoned: Cal
     """
     from mlflow import MlflowClient
 
+    away: tuple[type[BaseException], ...] = (*store_errors(), OSError)
     try:
         client = MlflowClient(tracking_uri=uri)
         for run in client.search_runs([experiment_id], filter_string=f"attributes.status = 'RUNNING' and tags.`{tag}` LIKE '%'"):
@@ -23,5 +24,5 @@ def close_abandoned(uri: str, experiment_id: str, *, tag: str, is_abandoned: Cal
                 client.set_tag(run.info.run_id, "reason", "its launcher was gone without a word")
                 client.set_terminated(run.info.run_id, status="KILLED")
                 log.info("MLflow run %s is closed as KILLED: its launcher was gone", run.info.run_id)
-    except (*store_errors(), OSError) as error:
+    except away as error:
         log.warning("runs of killed launchers can't be closed now: %s", brief(error))
