@@ -14,6 +14,8 @@ CPU = torch.device("cpu")
 def test_the_peak_is_this_jobs_own():
     memory.reset_peak(CPU)
     before = memory.peak_bytes(CPU)
+    if before > 2**30:
+        pytest.skip("what this process has freed would hold the block without a new peak")
     block = torch.ones(64 * 2**20 // 4)
     with_block = memory.peak_bytes(CPU)
     assert 48 * 2**20 < with_block - before < 128 * 2**20
