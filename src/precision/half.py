@@ -1,21 +1,20 @@
 """Half weights: apex's levels O2 (float32 master weights in the optimizer) and O3 (nothing but half)."""
 
-from contextlib import AbstractContextManager, nullcontext
 from copy import deepcopy
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.optim import Optimizer
 
+from src.precision.base import Precision
 from src.precision.overrides import Override, apply_overrides, cast_calls
-from src.precision.scaling import Scaling, all_gradients
+from src.precision.scaling import Scaling
 
 NORMS = (nn.LayerNorm, nn.GroupNorm, nn.RMSNorm, nn.LocalResponseNorm)
 
 
-class Half:
+class Half(Precision):
     """The network computes in ``dtype``; with ``masters`` the optimizer updates a float32 copy of its weights.
 
     Master weights keep updates that are too small for half (Micikevicius et al., 2018, section 3.1). Inputs are cast at the
@@ -27,18 +26,11 @@ class Half:
         self, name: str, *, device: torch.device, dtype: torch.dtype, scaling: Scaling, overrides: list[Override],
         masters: bool, keep_batchnorm: bool,
     ) -> None:  # fmt: skip
-        self.name = name
-        self.dtype = dtype
-        self.scaled = scaling.enabled
-        self._device = device
-        self._scaling = scaling
-        self._overrides = overrides
+        super().__init__(name, device=device, dtype=dtype, scaling=scaling, overrides=overrides)
         self._masters = masters
         self._keep_batchnorm = keep_batchnorm
         self._pairs: list[tuple[nn.Parameter, nn.Parameter]] = []  # master, weight that computes
         self._gradients: list[Tensor] = []
-        torch.backends.cuda.matmul.allow_tf32 = False
-        torch.backends.cudnn.allow_tf32 = False
 
     def prepare(self, model: nn.Module) -> nn.Module:
         """A half copy beside the float32 ``model``, sharing what stays float32; without masters the model itself, made half."""
@@ -81,14 +73,6 @@ class Half:
         if self._pairs:
             torch._foreach_copy_([weight.data for _, weight in self._pairs], [master.data for master, _ in self._pairs])
 
-    def autocast(self) -> AbstractContextManager[Any]:
-        """No casts besides those at the door."""
-        return nullcontext()
-
-    def backward(self, loss: Tensor) -> None:
-        """Backward of the scaled loss."""
-        self._scaling.backward(loss)
-
     def step(self, optimizer: Optimizer, *, clip_norm: float | None) -> Tensor:
         """Gradients to float32, clip, update unless one is inf or NaN, round the masters; returns the true gradient norm (0-d)."""
         self._collect_gradients()
@@ -112,16 +96,4 @@ class Half:
     def gradient_statistics(self, optimizer: Optimizer) -> Tensor:
         """Non-finite values, and the share of scaled values that is zero or subnormal in ``dtype`` [2]."""
         own = [weight.grad for _, weight in self._pairs if weight.grad is not None]
-        return self._scaling.gradient_statistics(own or all_gradients(optimizer), dtype=self.dtype)
-
-    def loss_scale(self) -> Tensor:
-        """The loss scale in use (0-d)."""
-        return self._scaling.loss_scale()
-
-    def state_dict(self) -> dict[str, Any]:
-        """The scaler's state; the masters are the model's own weights."""
-        return self._scaling.state_dict()
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore the scaler's state."""
-        self._scaling.load_state_dict(state)
+        return self._scaling.gradient_statistics(own, dtype=self.dtype) if own else super().gradient_statistics(optimizer)

@@ -26,6 +26,7 @@ class Scaling:
         self._config = config
         self._device = device
         self._sum_shares = sum_shares
+        self._one = torch.ones((), device=device)
         self._scaler = _SharingScaler(
             sum_shares,
             device.type,
@@ -47,7 +48,9 @@ class Scaling:
         its limit are those of the true gradients.
         """
         gradients = all_gradients(optimizer)
-        norm = total_norm(gradients, sum_shares=self._sum_shares) / self.loss_scale()
+        norm = total_norm(gradients, sum_shares=self._sum_shares)
+        if self.enabled:
+            norm = norm / self.loss_scale()
         if clip_norm is not None:
             coefficient = (clip_norm / (norm + 1e-6)).clamp(max=1.0)
             torch._foreach_mul_(gradients, coefficient)
@@ -69,7 +72,7 @@ class Scaling:
     def loss_scale(self) -> Tensor:
         """The scale of the next step (0-d, on the device); 1 without scaling."""
         if not self.enabled:
-            return torch.ones((), device=self._device)
+            return self._one
         # GradScaler.get_scale() reads the host; this is the tensor behind it, made on first use.
         scale = self._scaler._get_scale_async()
         if scale is None:
