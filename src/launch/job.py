@@ -154,11 +154,11 @@ def best_model_loader(path: Path) -> Callable[[], tuple[Any, Any]]:
     def load_best() -> tuple[Any, Any]:
         import torch
 
-        from src import build
+        from src import network
         from src.checkpoint.load import load
 
         payload = load(path)
         # the user's own function built this network a moment ago
-        return build.load_model(payload, trust_code=True), torch.zeros(*build.example_shape(payload)).numpy()
+        return network.load_model(payload, trust_code=True), torch.zeros(*network.example_shape(payload)).numpy()
 
     return load_best

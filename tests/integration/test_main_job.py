@@ -6,7 +6,7 @@ import pytest
 import torch
 import yaml
 
-from src import build
+from src import network
 from src.checkpoint.load import load
 
 
@@ -90,8 +90,8 @@ def test_the_logged_model_gives_the_checkpoints_logits(job, shell):
     import mlflow
 
     payload = load(job.run_dir / "checkpoints" / "best.pt")
-    model = build.load_model(payload, trust_code=False)
-    images = torch.randn(5, *build.example_shape(payload)[1:])
+    model = network.load_model(payload, trust_code=False)
+    images = torch.randn(5, *network.example_shape(payload)[1:])
     mlflow.set_tracking_uri(shell.uri)
     logged = mlflow.pytorch.load_model(f"runs:/{job.result['tracking']['run_id']}/model")
     with torch.no_grad():

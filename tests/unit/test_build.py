@@ -4,9 +4,8 @@ from dataclasses import asdict, replace
 
 import pytest
 import torch
-from torch import nn
 
-from src import build
+from src import build, network
 from src.config.runfile import to_config
 from src.config.schema import Config, Dtype, ModelConfig, PrecisionConfig, ScalerConfig
 from src.engine.snapshot import snapshot
@@ -67,19 +66,6 @@ def test_the_dtype_named_is_the_dtype_seen(tmp_path, precision, computed, scaled
     parts = parts_of(tmp_path, precision=precision)
     assert (parts.effective["computed_dtype"], parts.effective["loss_scaling"]) == (computed, scaled)
     assert all(p.dtype == torch.float32 for p in parts.model.parameters())
-
-
-def test_looking_at_the_dtype_changes_nothing(tmp_path):
-    """No hook, no running statistics, no random number and no mode is left changed."""
-    model = nn.Sequential(nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2), nn.Dropout(), nn.Flatten())
-    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
-    random = torch.get_rng_state()
-    precision = build_precision(PrecisionConfig(name="amp", dtype=Dtype.bfloat16), device=torch.device("cpu"))
-    assert build.try_model(model, torch.ones(2, 1, 8, 8), precision=precision, num_classes=72, name="net") == "bfloat16"
-    assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
-    assert torch.equal(torch.get_rng_state(), random)
-    assert model.training
-    assert not model[0]._forward_hooks
 
 
 def test_the_seed_decides_the_weights_whatever_came_before(tmp_path):
@@ -152,8 +138,8 @@ def test_a_checkpoints_network_computes_what_the_run_computed(tmp_path):
     """Rebuilt from the payload alone, bare, in float32, for evaluation."""
     parts = parts_of(tmp_path, model={"num_classes": 5})
     payload = snapshot(parts, TrainState(**asdict(TrainState())))
-    model = build.load_model(payload, trust_code=False)
-    shape = build.example_shape(payload)
+    model = network.load_model(payload, trust_code=False)
+    shape = network.example_shape(payload)
     assert shape == (2, 1, 8, 8)
     images = torch.randn(shape, generator=torch.Generator().manual_seed(0))
     assert not model.training

@@ -55,12 +55,20 @@ def test_collectives_stay_in_parallel_launch_and_runtime():
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_families_do_not_know_each_other(family):
-    others = [f"src.{f}" for f in FAMILIES if f != family] + ["src.engine", "src.launch", "src.sweep", "src.build", "src.worker"]
+    others = [f"src.{f}" for f in FAMILIES if f != family]
+    others += [
+        "src.engine",
+        "src.launch",
+        "src.sweep",
+        "src.build",
+        "src.network",
+        "src.worker",
+    ]
     assert not violations(lambda m: not m.startswith(f"{family}/"), *others)
 
 
 def test_the_engine_knows_protocols_only():
-    forbidden = ["src.launch", "src.sweep", "src.models", "src.build", "src.worker", "src.tracking.mlflow"]
+    forbidden = ["src.launch", "src.sweep", "src.models", "src.build", "src.network", "src.worker", "src.tracking.mlflow"]
     forbidden += ["src.precision.mixed", "src.precision.half", "src.parallel.ddp", "src.parallel.single"]
     assert not violations(lambda m: not m.startswith("engine/"), *forbidden)
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from src import build
+from src import network
 from src.checkpoint.load import load
 from src.engine import loop, snapshot
 from src.engine.report import current_epoch, eta
@@ -124,7 +124,7 @@ def test_the_average_is_what_is_evaluated(make_parts, tmp_path):
     fit(parts)
     payload = newest(parts)
     assert not torch.equal(payload["ema"]["1.weight"], payload["model"]["1.weight"])
-    loaded = build.load_model(payload, trust_code=False)
+    loaded = network.load_model(payload, trust_code=False)
     losses, count = 0.0, 0
     for batch in parts.data.val.batches():
         with torch.no_grad():
