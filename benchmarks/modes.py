@@ -7,35 +7,25 @@ an earlier file that are not measured anew stay.
 """
 
 import argparse
-import gc
 import json
 import re
 import sys
-import tempfile
-import time
-from collections.abc import Iterator
 from datetime import UTC, datetime
-from itertools import islice
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 import torch
 import torchvision
+from steps import timed
 
-from src import build
-from src.config.checks import check
 from src.config.runfile import to_config
 from src.config.schema import FIXED_SIZES
-from src.data.base import Batch
-from src.engine.state import Parts
-from src.engine.step import forward_backward, update
-from src.runtime import memory, rank as ranks
+from src.runtime import rank as ranks
 
 RESULTS = Path(__file__).resolve().parent / "results"
 MODES = ("fp32", "tf32", "amp", "bf16", "o2", "o3")
 O3 = {"scaler": {"dynamic": False, "init_scale": 1.0}}
-WARM_UP_STEPS = 5
 
 
 def main() -> None:
@@ -94,44 +84,7 @@ def measure(model: str, mode: str, *, batch_size: int, steps: int) -> dict[str, 
             "data": {"name": "synthetic", "size": 2 * batch_size, "val_size": 10, "pixels": FIXED_SIZES[model][1]},
         }
     )
-    check(config, cuda_devices=torch.cuda.device_count())
-    with tempfile.TemporaryDirectory() as folder:
-        rank = ranks.Rank(device=ranks.pick_device("auto"))
-        parts = build.train_parts(config, run_dir=Path(folder), rank=rank, stop_requested=lambda: 0)
-        batches = endless(parts)
-        run(parts, batches, WARM_UP_STEPS)
-        started = time.perf_counter()
-        run(parts, batches, steps)
-        seconds = time.perf_counter() - started
-        found = {
-            "ms_per_step": 1000 * seconds / steps,
-            "peak_memory_bytes": memory.peak_bytes(rank.device),
-            "computed_dtype": parts.effective["computed_dtype"],
-            "loss_scaling": parts.precision.scaled,
-        }
-        del parts, batches
-    gc.collect()
-    if rank.device.type == "cuda":
-        torch.cuda.empty_cache()
-    return found
-
-
-def endless(parts: Parts) -> Iterator[Batch]:
-    """The batches of one epoch after the other."""
-    epoch = 0
-    while True:
-        yield from parts.data.train.epoch(epoch)
-        epoch += 1
-
-
-def run(parts: Parts, batches: Iterator[Batch], steps: int) -> None:
-    """Whole steps as the loop does them, then wait for the device."""
-    parts.wrapped.train()
-    for step, batch in enumerate(islice(batches, steps), start=1):
-        forward_backward(parts, batch)
-        update(parts, step, sample=False)
-    if parts.rank.device.type == "cuda":
-        torch.cuda.synchronize(parts.rank.device)
+    return timed(config, rank=ranks.Rank(device=ranks.pick_device("auto")), steps=steps)
 
 
 def summary(model: str, batch_size: int, mode: str, found: list[dict[str, Any]]) -> dict[str, Any]:
