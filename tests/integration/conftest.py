@@ -58,7 +58,8 @@ class Shell:
         self.uri = f"sqlite:///{directory / 'store.db'}"
         self.env = dict(os.environ)
         # One thread a process: tests share the cores, and threads that wait for a core make tiny kernels a hundred times slower.
-        self.env |= {"PYTHONPATH": str(PROJECT), "MLFLOW_TRACKING_URI": self.uri, "COLUMNS": "200", "OMP_NUM_THREADS": "1"}
+        paths = os.pathsep.join(path for path in (str(PROJECT), os.environ.get("PYTHONPATH")) if path)
+        self.env |= {"PYTHONPATH": paths, "MLFLOW_TRACKING_URI": self.uri, "COLUMNS": "200", "OMP_NUM_THREADS": "1"}
 
     def start(self, module: str, *args: str, **env: str) -> subprocess.Popen[str]:
         return subprocess.Popen(
