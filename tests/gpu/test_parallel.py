@@ -65,7 +65,7 @@ def fit(parts):
 @pytest.mark.parametrize("network", ["digits_cnn", "resnet18"])
 def test_fsdp_never_reads_the_host_in_a_step(group, tmp_path, monkeypatch, precision, network):
     """Shards, the norm of all shares, the scaler's common flag and the fused update stay on the device."""
-    sections = {"parallel": {"name": "fsdp", "num_processes": 1}, "precision": {"name": precision}}
+    sections = {"parallel": {"name": "fsdp", "num_processes": 1}, "precision": {"name": precision, "scaler": {"init_scale": 1024}}}
     parts = make(tmp_path / "run", **sections, **(RESNET if network == "resnet18" else {}))
 
     def relaxed(function):
