@@ -2,26 +2,20 @@
 
 ``python benchmarks/runs.py SUITE [--repeat N] [--cifar DIR]`` runs every command of the suite N times, interleaved, and writes
 ``benchmarks/results/SUITE-DEVICE.json``: command, hardware, versions and, from each run's result.json, accuracy, images/s,
-duration and memory. ``--jobs J`` runs J of them at once, spread over the GPUs, which is quick and says nothing about speed:
-``SUITE-seeds-DEVICE.json`` holds the accuracies only. ``python benchmarks/table.py`` turns all results into Markdown.
+duration and memory. ``python benchmarks/table.py`` turns all results into Markdown, and ``benchmarks/seeds.py`` runs a suite's commands
+over many seeds for their accuracies alone.
 """
 
 import argparse
 import json
-import os
 import re
 import shutil
 import subprocess
 import sys
 import tempfile
-from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from importlib.metadata import version
-from itertools import cycle, islice
 from pathlib import Path
-from queue import SimpleQueue
-
-import torch
 
 PROJECT = Path(__file__).resolve().parents[1]
 RESULTS = PROJECT / "benchmarks" / "results"
@@ -58,32 +52,16 @@ def main() -> None:
     parser.add_argument("--repeat", type=int, default=3)
     parser.add_argument("--cifar", default="datasets/cifar10-jpg", help="folder with train/ and test/ of CIFAR-10 as JPEG")
     parser.add_argument("--seed", type=int, default=0, help="seed of the first repetition")
-    parser.add_argument("--jobs", type=int, default=1, help="runs at once; more than one is for accuracies only")
     parser.add_argument("--out", type=Path, default=RESULTS)
     args = parser.parse_args()
     commands = [command.format(cifar=args.cifar) for command in SUITES[args.suite]]
     shown = [command.format(cifar="DIR") for command in SUITES[args.suite]]
     runs: dict[str, list[dict[str, object]]] = {command: [] for command in shown}
     plan = [(command, name, args.seed + number) for number in range(args.repeat) for command, name in zip(commands, shown, strict=True)]
-    suite = args.suite if args.jobs == 1 else f"{args.suite}-seeds"
-    slots: SimpleQueue[str] = SimpleQueue()
-    for device in islice(cycle(range(max(1, torch.cuda.device_count()))), args.jobs):
-        slots.put(str(device))
-
-    def measure(job: tuple[str, str, int]) -> dict[str, object]:
-        if args.jobs == 1:
-            return run(job[0], seed=job[2])
-        device = slots.get()
-        try:
-            return accuracy(job[0], seed=job[2], device=device)
-        finally:
-            slots.put(device)
-
-    with ThreadPoolExecutor(args.jobs) as pool:
-        for (_, name, _), result in zip(plan, pool.map(measure, plan), strict=True):
-            runs[name].append(result)
-            sys.stderr.write(f"{name}: {result}\n")
-            write(suite, runs, folder=args.out)
+    for command, name, seed in plan:
+        runs[name].append(run(command, seed=seed))
+        sys.stderr.write(f"{name}: {runs[name][-1]}\n")
+        write(args.suite, runs, folder=args.out)
 
 
 def write(suite: str, runs: dict[str, list[dict[str, object]]], *, folder: Path) -> None:
@@ -101,18 +79,13 @@ def write(suite: str, runs: dict[str, list[dict[str, object]]], *, folder: Path)
     (folder / f"{suite}-{slug}.json").write_text(json.dumps(record, indent=1) + "\n")
 
 
-def run(command: str, *, seed: int, device: str | None = None) -> dict[str, object]:
-    """One run of the command, on the GPU ``device`` alone if it is given; what its result.json says."""
-    environment = dict(os.environ) if device is None else os.environ | {"CUDA_VISIBLE_DEVICES": device}
+def run(command: str, *, seed: int) -> dict[str, object]:
+    """One run of the command; what its result.json says."""
     with tempfile.TemporaryDirectory() as folder:
         run_dir = Path(folder) / "run"
         arguments = [*command.split(), f"seed={seed}", "tracking.log_model=false", f"tracking.uri=sqlite:///{folder}/store.db"]
         process = subprocess.run(
-            [sys.executable, "-m", "src.train", *arguments, f"hydra.run.dir={run_dir}"],
-            cwd=PROJECT,
-            env=environment,
-            capture_output=True,
-            text=True,
+            [sys.executable, "-m", "src.train", *arguments, f"hydra.run.dir={run_dir}"], cwd=PROJECT, capture_output=True, text=True
         )
         if process.returncode:
             raise SystemExit(f"{command}: exit {process.returncode}\n{process.stdout[-3000:]}\n{process.stderr[-3000:]}")
@@ -133,13 +106,6 @@ def run(command: str, *, seed: int, device: str | None = None) -> dict[str, obje
         "skipped_updates": result["skipped_updates"],
         "device": result["device"],
     }
-
-
-def accuracy(command: str, *, seed: int, device: str) -> dict[str, object]:
-    """What a run that shared its device can tell."""
-    kept = ("seed", "best_accuracy", "last_accuracy", "dtype", "scaler", "world_size", "skipped_updates", "device")
-    result = run(command, seed=seed, device=device)
-    return {key: result[key] for key in kept}
 
 
 if __name__ == "__main__":

@@ -20,16 +20,18 @@ def main() -> None:
 
 def table(record: dict[str, Any]) -> Iterable[str]:
     """The table of one file, by what it holds."""
+    if record.get("suite") == "scaling":
+        return scaling(record["rows"])
     if "rows" in record:
         return modes(record["rows"])
+    if "seeds" in record:
+        return rows(
+            ("`python -m src.train ...`", "computed in", "val/accuracy", "runs"), map(seeds, *zip(*record["seeds"].items(), strict=True))
+        )
     if "median" in record:
         return rows(("setting", "images/s"), ([name, f"{value:,.0f}"] for name, value in record["median"].items()))
     if "pretrained" in record:
         return rows(("start", "val/accuracy", "seconds", "runs"), (finetuned(name, runs) for name, runs in record["runs"].items()))
-    if all("images_per_second" not in run for runs in record["runs"].values() for run in runs):
-        return rows(
-            ("`python -m src.train ...`", "computed in", "val/accuracy", "runs"), map(seeds, *zip(*record["runs"].items(), strict=True))
-        )
     header = ("`python -m src.train ...`", "computed in", "val/accuracy", "images/s", "seconds", "memory GiB", "runs")
     return rows(header, (trained(command, runs) for command, runs in record["runs"].items()))
 
@@ -63,6 +65,22 @@ def modes(found: list[dict[str, Any]]) -> Iterable[str]:
     return rows(("network, batch", "precision", "computed in", "ms/step", "images/s", "speed of fp32", "GiB", "memory of fp32"), cells)
 
 
+def scaling(found: list[dict[str, Any]]) -> Iterable[str]:
+    """Steps on one device and, with the same batch on each, on all."""
+    cells = (
+        [
+            f"{row['model']}, {row['batch_size_per_device']}",
+            row["setting"],
+            str(row["devices"]),
+            f"{row['ms_per_step']:.2f}",
+            f"{row['images_per_second']:,.0f}",
+            f"{row['speedup']:.2f}x",
+        ]
+        for row in found
+    )
+    return rows(("network, batch of each device", "parallel", "devices", "ms/step", "images/s", "speed of one"), cells)
+
+
 def trained(command: str, runs: list[dict[str, Any]]) -> list[str]:
     """Medians over the runs; the speed is the median epoch after the first, which warms up."""
     rates = [median(r["images_per_second"][1:] or r["images_per_second"]) for r in runs]
@@ -79,12 +97,15 @@ def trained(command: str, runs: list[dict[str, Any]]) -> list[str]:
 
 
 def seeds(command: str, runs: list[dict[str, Any]]) -> list[str]:
-    """Accuracies of runs that shared their device."""
+    """Accuracies over seeds; runs that failed are counted."""
+    good = [run for run in runs if run["exit_code"] == 0]
+    failed = len(runs) - len(good)
+    precision = (good or runs)[0]["precision"] or {"dtype": "?", "scaler": False}
     return [
         f"`{command}`",
-        runs[0]["dtype"] + (" + scaler" if runs[0]["scaler"] else ""),
-        spread([r["best_accuracy"] for r in runs]),
-        str(len(runs)),
+        precision["dtype"] + (" + scaler" if precision["scaler"] else ""),
+        spread([run["best_accuracy"] for run in good]) if good else "",
+        f"{len(runs)}" + (f", {failed} failed" if failed else ""),
     ]
 
 

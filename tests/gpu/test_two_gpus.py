@@ -23,9 +23,9 @@ def plain(num_classes, channels):
     return nn.Sequential(*body, nn.AdaptiveAvgPool2d(4), nn.Flatten(), nn.Linear(1024, num_classes))
 """
 JOB = ("data=synthetic", "data.size=1920", "data.val_size=333", "optim=sgd", "optim.lr=0.05", "schedule=cosine", "train.clip_norm=1.0")
-STEPS = ("train.batch_size=192", "train.accumulate=2", "train.epochs=2", "train.log_every=1", "tracking=none", "train.channels_last=false")
-PLAIN = (*JOB, *STEPS, "model=custom", "model.factory=nets:plain")
-BATCH_NORM = ("model=digits_cnn", "precision=fp32", "train.accumulate=1")
+STEPS = ("train.batch_size=192", "train.epochs=2", "train.log_every=1", "tracking=none", "train.channels_last=false")
+PLAIN = (*JOB, *STEPS, "train.accumulate=2", "model=custom", "model.factory=nets:plain")
+BATCH_NORM = ("model=digits_cnn", "precision=fp32")
 FIXED = "precision.scaler.init_scale=1024"
 RUNS = {
     "single-fp32": (*PLAIN, "precision=fp32", "parallel=single"),
