@@ -26,6 +26,9 @@ class Net(nn.Linear):
     def __init__(self, channels, num_classes):
         super().__init__(channels, num_classes)
 
+def lazy(num_classes):
+    return nn.LazyLinear(num_classes)
+
 def number(num_classes):
     return num_classes
 
@@ -60,6 +63,7 @@ def test_a_function_gets_what_its_signature_names(module: str) -> None:
 @pytest.mark.parametrize(
     ("name", "kwargs", "message"),
     [
+        ("lazy", {}, r"returned a network whose weight has no shape yet; call it once"),
         ("number", {}, r"model\.factory=\S+:number returned a int; it must return a torch\.nn\.Module"),
         ("all_three", {"wdith": 5}, r"model\.kwargs does not fit all_three\(.*width.*\): got an unexpected keyword argument 'wdith'"),
         ("all_three", {"num_classes": 5}, r"model\.kwargs\.num_classes=5 is passed by this program already"),
