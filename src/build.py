@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from src.checkpoint.writer import Writer
 from src.config.schema import Config, EvaluateConfig
 from src.data.base import Data, EvalFeed, InputFormat, InputNeeds, Placement
 from src.data.build import build_data, build_eval
@@ -84,6 +85,7 @@ def train_parts(config: Config, *, run_dir: Path, rank: Rank, stop_requested: Ca
         optimizer=optimizer,
         schedule=schedule,
         meter=Meter(parallel),
+        writer=Writer(run_dir / "checkpoints", config.save) if rank.is_main else None,
         journal=Journal(run_dir / "metrics.jsonl") if rank.is_main else None,
         progress=Progress(planned, shown=rank.is_main),
         stop_requested=stop_requested,

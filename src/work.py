@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from src import build
-from src.checkpoint import load, save
+from src.checkpoint import find, load, save
 from src.config.schema import Config, EvaluateConfig
 from src.engine import loop, snapshot
 from src.engine.evaluate import evaluate
@@ -59,7 +59,7 @@ def run_training(config: Config, *, run_dir: Path, rank: Rank, signals: StopSign
     parts = build.train_parts(config, run_dir=run_dir, rank=rank, stop_requested=lambda: signals.requested, pulse=pulse)
     state = TrainState() if payload is None else snapshot.restore(parts, payload)
     if rank.is_main:
-        save.remove_leftovers(run_dir / "checkpoints")
+        find.remove_leftovers(run_dir / "checkpoints")
         save.refuse_full_disk(run_dir / "checkpoints", size=snapshot.state_bytes(parts), keep=config.save.keep)
         write_json(run_dir / "data.json", parts.data.describe())
     if parts.finished(state):
@@ -70,6 +70,8 @@ def run_training(config: Config, *, run_dir: Path, rank: Rank, signals: StopSign
     finally:
         signals.closing = True  # what was reached is written down, whoever is impatient
         parts.progress.close()
+        if parts.writer is not None:
+            parts.writer.close()
         result |= training_result(parts, state)
     if parts.best_evaluation is not None and rank.is_main:
         write_json(run_dir / "evaluation.json", parts.best_evaluation.to_dict(parts.data.class_names))

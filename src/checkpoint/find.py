@@ -10,6 +10,7 @@ from src.errors import CheckpointError
 log = logging.getLogger(__name__)
 
 BEST = "best.pt"
+TEMPORARY = ".tmp"
 _STEP = re.compile(r"step-(\d+)\.pt")
 
 
@@ -17,6 +18,12 @@ def step_files(directory: Path) -> list[Path]:
     """The step checkpoints of a directory, newest step first; the names decide, not file times."""
     found = [(int(match[1]), path) for path in directory.glob("step-*.pt") if (match := _STEP.fullmatch(path.name))]
     return [path for _, path in sorted(found, reverse=True)]
+
+
+def remove_leftovers(directory: Path) -> None:
+    """Delete temporary files of a writer that was killed."""
+    for path in directory.glob(f"*{TEMPORARY}"):
+        path.unlink(missing_ok=True)
 
 
 def newest_valid(directory: Path) -> Path | None:

@@ -8,10 +8,8 @@ from typing import Any
 import torch
 
 from src.checkpoint import manifest
-from src.checkpoint.find import BEST, step_files
+from src.checkpoint.find import BEST, TEMPORARY, step_files
 from src.errors import CheckpointError
-
-TEMPORARY = ".tmp"
 
 
 def write_checkpoint(directory: Path, payload: dict[str, Any], *, about: dict[str, Any], is_best: bool, keep: int) -> Path:
@@ -54,12 +52,6 @@ def refuse_full_disk(directory: Path, *, size: int, keep: int) -> None:
             f"the disk of {directory} has {free / 2**20:,.0f} MiB left, and {keep + 2} checkpoints of {size / 2**20:,.0f} MiB can lie "
             f"there at once (save.keep={keep}, the best, one being written); free some space, lower save.keep or set hydra.run.dir"
         )
-
-
-def remove_leftovers(directory: Path) -> None:
-    """Delete temporary files of a writer that was killed."""
-    for path in directory.glob(f"*{TEMPORARY}"):
-        path.unlink(missing_ok=True)
 
 
 def _point(name: Path, target: Path) -> None:

@@ -437,7 +437,13 @@ class SaveConfig:
     """Checkpoints."""
 
     every_epochs: int = option(1, "epochs between checkpoints; the last epoch is always saved", at_least=1)
+    every_steps: int | None = option(
+        None, "optimizer steps between checkpoints, besides those at the ends of epochs (null: none)", at_least=1
+    )
     keep: int = option(2, "newest checkpoints kept beside the best", at_least=1)
+    best: bool = option(True, "keep the best checkpoint so far as best.pt")
+    background: bool = option(True, "write checkpoints while training goes on; takes memory for two more copies of the state")
+    max_failures: int = option(3, "checkpoints in a row that may fail to be written, but not the last one, before exit code 5", at_least=0)
 
 
 @dataclass

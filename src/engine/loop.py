@@ -18,28 +18,30 @@ def fit(parts: Parts, state: TrainState) -> None:
     train, steps_per_epoch = parts.config.train, parts.data.train.steps_per_epoch
     parts.meter.start(parts.schedule.updates)
     while not parts.finished(state):
-        totals = EpochTotals()
+        totals = EpochTotals(parts.rank.world_size)
+        state.is_best = False
         stop = train_epoch(parts, state, totals)
-        parts.parallel.sync_buffers(parts.working)
-        if parts.average is not None:
-            parts.parallel.sync_buffers(parts.average.model)
         epoch_complete = state.epoch_step == steps_per_epoch
         if epoch_complete:
             state.epoch, state.epoch_step = state.epoch + 1, 0
-        evaluation = None
-        if parts.finished(state) or (epoch_complete and state.epoch % train.eval_every == 0):
-            evaluation = evaluate(
-                parts.evaluated(),
-                parts.data.val,
-                num_classes=parts.num_classes,
-                precision=parts.precision,
-                parallel=parts.parallel,
-                pulse=parts.pulse,
-            )
-        log_epoch(parts, state, totals, evaluation)
-        if stop or state.is_best or parts.finished(state) or state.epoch % parts.config.save.every_epochs == 0:
-            save(parts, state)
-        record(parts, state, {"perf/epoch_seconds": totals.elapsed()})
+        if epoch_complete or parts.finished(state):
+            parts.sync_buffers()
+            evaluation = None
+            if parts.finished(state) or state.epoch % train.eval_every == 0:
+                evaluation = evaluate(
+                    parts.evaluated(),
+                    parts.data.val,
+                    num_classes=parts.num_classes,
+                    precision=parts.precision,
+                    parallel=parts.parallel,
+                    pulse=parts.pulse,
+                )
+            log_epoch(parts, state, totals, evaluation)
+        last = bool(stop) or parts.finished(state)
+        if last or state.is_best or parts.save_due(state.step) or state.epoch % parts.config.save.every_epochs == 0:
+            save(parts, state, last=last)
+        if epoch_complete or parts.finished(state):
+            record(parts, state, {"perf/epoch_seconds": totals.elapsed()})
         if stop and not parts.finished(state):
             raise Stopped(f"stopped by a signal after step {state.step}; the checkpoint holds this step", exit_code=ExitCode(stop))
 
@@ -59,14 +61,20 @@ def train_epoch(parts: Parts, state: TrainState, totals: EpochTotals) -> int:
         totals.steps += 1
         if parts.config.precision.diagnose and parts.meter.last_was_skipped():
             diagnose(parts, batch, step=state.step)
-        if log_due or parts.check_due(state.step):
+        save_due = parts.save_due(state.step)
+        if log_due or save_due or parts.check_due(state.step):
             reading = parts.meter.read(stop=parts.stop_requested())
+            totals.mark()
             state.updates = reading.updates
             parts.plan_check(state.step, reading.step_seconds)
-            if log_due or reading.stop:
+            if log_due:
                 log_point(parts, state, totals, reading)
             if collapsed(parts, reading):
                 raise_collapse(parts, reading, diagnose(parts, batch, step=state.step))
             if ends or reading.stop:
-                return reading.stop
-    return 0
+                break
+            if save_due:
+                with totals.paused():
+                    save(parts, state, last=False)
+    state.train_seconds, state.train_images = state.train_seconds + totals.seconds, state.train_images + totals.images
+    return reading.stop

@@ -1,6 +1,7 @@
 """Running sums on the device; the only place of the engine that reads them."""
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -76,6 +77,20 @@ class Meter:
     def start(self, updates: Tensor) -> None:
         """Begin at this count of real updates (0, or a checkpoint's)."""
         self._updates.copy_(updates)
+
+    def state_dict(self) -> dict[str, list[float]]:
+        """This rank's sums since the last reset, and the skips in a row; reads the host."""
+        return {"sums": self._sums.tolist(), "skips": self._skips.tolist()}
+
+    def load_state_dict(self, states: Sequence[dict[str, list[float]]]) -> None:
+        """Go on from what each rank had, in rank order; of another number of ranks the first takes all sums."""
+        rank = self._parallel.rank
+        if len(states) == rank.world_size:
+            sums = states[rank.rank]["sums"]
+        else:
+            sums = [sum(own) if rank.is_main else 0.0 for own in zip(*(state["sums"] for state in states), strict=True)]
+        self._sums.copy_(torch.tensor(sums, dtype=torch.float64))
+        self._skips.copy_(torch.tensor(states[0]["skips"], dtype=torch.float64))
 
     def read(self, *, stop: int) -> Reading:
         """One read of everything; the same on every rank. ``stop`` is this rank's wish to end (an exit code or 0)."""

@@ -3,6 +3,7 @@
 import logging
 import time
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any, NoReturn
 
 import torch
@@ -21,35 +22,51 @@ log = logging.getLogger(__name__)
 class EpochTotals:
     """Sums and times of the training part of one epoch, on the host."""
 
-    def __init__(self) -> None:
+    def __init__(self, world_size: int = 1) -> None:
         self.images = 0
+        """Images of all ranks."""
         self.steps = 0
         self.loss = 0.0
         self.hits = 0.0
+        self.logged_images = 0
+        """Images that ``loss`` and ``hits`` are sums over."""
         self.waited = 0.0
         self.seconds = 0.0
         self.started = time.perf_counter()
+        self._world_size = world_size
+        self._paused = 0.0
 
     def timed(self, batches: Iterator[Batch]) -> Iterable[Batch]:
-        """The same batches; the time spent waiting for them is added up."""
+        """The same batches; they are counted, and the time spent waiting for them is added up."""
         while True:
             asked = time.perf_counter()
             batch = next(batches, None)
             self.waited += time.perf_counter() - asked
             if batch is None:
                 return
+            self.images += batch.labels.numel() * self._world_size
             yield batch
 
     def elapsed(self) -> float:
         """Seconds since the epoch began, evaluation and checkpoint included."""
         return time.perf_counter() - self.started
 
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Something that is no part of the training."""
+        began = time.perf_counter()
+        yield
+        self._paused += time.perf_counter() - began
+
+    def mark(self) -> None:
+        """The device has been read, so the time until now is the time that the images took."""
+        self.seconds = self.elapsed() - self._paused
+
     def add(self, reading: Reading) -> None:
-        """Add what a reading covers. The read waited for the device, so the time until now is the time it took."""
-        self.images += reading.images
+        """Add what a reading covers."""
+        self.logged_images += reading.images
         self.loss += reading.loss * reading.images
         self.hits += reading.accuracy * reading.images
-        self.seconds = self.elapsed()
 
 
 def log_point(parts: Parts, state: TrainState, totals: EpochTotals, reading: Reading) -> None:
@@ -90,8 +107,6 @@ def raise_collapse(parts: Parts, reading: Reading, report: dict[str, Any]) -> No
 
 def log_epoch(parts: Parts, state: TrainState, totals: EpochTotals, evaluation: Evaluation | None) -> None:
     """Record the epoch's speed and evaluation, feed the schedule, note the best, print the epoch's line."""
-    state.train_seconds += totals.seconds
-    state.train_images += totals.images
     values = {
         "perf/images_per_second": totals.images / totals.seconds,
         "perf/step_ms": 1000 * totals.seconds / totals.steps,
@@ -127,8 +142,9 @@ def log_epoch(parts: Parts, state: TrainState, totals: EpochTotals, evaluation: 
 def epoch_line(parts: Parts, state: TrainState, totals: EpochTotals, evaluation: Evaluation | None) -> str:
     """One line for one epoch."""
     line = (
-        f"epoch {current_epoch(state):>3}/{parts.config.train.epochs}  step {state.step:>5}  loss {totals.loss / totals.images:.4f}  "
-        f"accuracy {totals.hits / totals.images:.4f}"
+        f"epoch {current_epoch(state):>3}/{parts.config.train.epochs}  step {state.step:>5}  "
+        f"loss {totals.loss / totals.logged_images:.4f}  "
+        f"accuracy {totals.hits / totals.logged_images:.4f}"
     )
     if evaluation is not None:
         line += f"  val/loss {evaluation.loss:.4f}  val/accuracy {evaluation.accuracy:.4f}{' *' if state.is_best else '  '}"

@@ -2,17 +2,18 @@
 
 import json
 import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from typing import Any
 
-import torch
+from torch import Tensor
 from torch.optim import AdamW
 
-from src.checkpoint.save import write_checkpoint
 from src.config import runfile
 from src.engine.state import Parts, TrainState
 from src.errors import CheckpointError
-from src.runtime.seed import rng_state, set_rng_state
+from src.runtime.seed import rng_state, seed_rank, set_rng_state
 
 log = logging.getLogger(__name__)
 
@@ -20,19 +21,49 @@ SAME_STEPS = ("seed", "train.batch_size", "train.accumulate", "data.subset", "da
 """Config keys that decide which images an optimizer step sees."""
 
 
-def save(parts: Parts, state: TrainState) -> None:
-    """Write a checkpoint of this step; all ranks call it, rank 0 writes."""
-    content = snapshot(parts, state) | {"rng": parts.parallel.gather(rng_state(parts.rank.device))}
-    if not parts.rank.is_main:
-        return
-    payload = to_plain(content)
-    write_checkpoint(
-        parts.run_dir / "checkpoints",
-        payload,
-        about={"step": state.step, "epoch": state.epoch, "value": state.best_value, "tracking": tracking_ref(parts)},
-        is_best=state.is_best,
-        keep=parts.config.save.keep,
-    )
+def save(parts: Parts, state: TrainState, *, last: bool) -> None:
+    """Write a checkpoint of this step; all ranks call it, rank 0 writes, and waits until it is on the disk if it is the ``last``.
+
+    Raises ``CheckpointError``, on all ranks together, when checkpoints keep failing to be written.
+    """
+    with mean_buffers(parts):
+        content = snapshot(parts, state) | {"ranks": parts.parallel.gather(own_state(parts, state))}
+    problem = None
+    if parts.writer is not None:
+        about = {"step": state.step, "epoch": state.epoch, "value": state.best_value, "tracking": tracking_ref(parts)}
+        parts.writer.put(content, about=about, is_best=state.is_best)
+        if last:
+            parts.writer.wait()
+        problem = parts.writer.problem(last=last)
+    problem = parts.parallel.gather(problem)[0]
+    if problem is not None:
+        raise CheckpointError(problem)
+
+
+def own_state(parts: Parts, state: TrainState) -> dict[str, Any]:
+    """What each rank has for itself: random states, the log window under way and, in mid-epoch, its batch statistics."""
+    share = parts.rank.world_size > 1 and state.epoch_step > 0
+    return {
+        "rng": rng_state(parts.rank.device),
+        "meter": parts.meter.state_dict(),
+        "buffers": [buffer.cpu() for buffer in float_buffers(parts)] if share else None,
+    }
+
+
+def float_buffers(parts: Parts) -> list[Tensor]:
+    """The batch statistics of this rank, of the network and of its average."""
+    return [buffer for network in parts.networks() for buffer in network.buffers() if buffer.is_floating_point()]
+
+
+@contextmanager
+def mean_buffers(parts: Parts) -> Iterator[None]:
+    """Batch statistics are the mean over ranks inside, and each rank's own again afterwards, so that a snapshot changes nothing."""
+    buffers = float_buffers(parts)
+    own = [buffer.clone() for buffer in buffers]
+    parts.sync_buffers()
+    yield
+    for buffer, before in zip(buffers, own, strict=True):
+        buffer.copy_(before)
 
 
 def state_bytes(parts: Parts) -> int:
@@ -85,17 +116,36 @@ def restore(parts: Parts, payload: dict[str, Any]) -> TrainState:
     if parts.average is not None:
         parts.parallel.load_model(parts.average.model, payload["ema"] or payload["model"])
         parts.average.start(parts.schedule.updates)
-    if len(payload["rng"]) == parts.rank.world_size:
-        set_rng_state(payload["rng"][parts.rank.rank], parts.rank.device)
     state = TrainState(**payload["state"])
+    restore_own(parts, state, payload["ranks"])
     before, now = (runfile.flatten(config) for config in (payload["config"], parts.config))
     changed = [key for key in SAME_STEPS if before.get(key) != now.get(key)]
     if state.epoch_step and changed:
         log.warning("resume: %s changed, so epoch %d starts anew", ", ".join(changed), state.epoch + 1)
         state.epoch_step = 0
+        parts.meter.reset()
     parts.first_step = state.step
     parts.planned_steps = planned_from(parts, state)
     return state
+
+
+def restore_own(parts: Parts, state: TrainState, ranks: list[dict[str, Any]]) -> None:
+    """Give each rank what it had for itself, or new random numbers and the common statistics if there were more or fewer ranks."""
+    parts.meter.load_state_dict([own["meter"] for own in ranks])
+    rank = parts.rank
+    if len(ranks) != rank.world_size:
+        if rank.is_main:
+            log.warning(
+                "resume: the checkpoint is of %d ranks and this run has %d, so random numbers (dropout) are drawn anew from the seed",
+                len(ranks),
+                rank.world_size,
+            )
+        seed_rank(parts.config.seed, rank=rank.rank, step=state.step)
+        return
+    set_rng_state(ranks[rank.rank]["rng"], rank.device)
+    if (buffers := ranks[rank.rank]["buffers"]) is not None:
+        for buffer, saved in zip(float_buffers(parts), buffers, strict=True):
+            buffer.copy_(saved)
 
 
 def planned_from(parts: Parts, state: TrainState) -> int:
@@ -119,18 +169,6 @@ def refuse_other_data(parts: Parts, payload: dict[str, Any]) -> None:
         )
     if saved["digest"] != data.digest:
         raise CheckpointError("the images are not those the checkpoint was trained on (their digest differs); resume with the same data")
-
-
-def to_plain(value: Any) -> Any:
-    """The same nest of dicts and lists with every tensor on the CPU, half ones in float32."""
-    if isinstance(value, torch.Tensor):
-        full = torch.float32 if value.dtype in (torch.float16, torch.bfloat16) else value.dtype
-        return value.detach().to("cpu", full)
-    if isinstance(value, dict):
-        return {key: to_plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [to_plain(item) for item in value]
-    return value
 
 
 def tracking_ref(parts: Parts) -> dict[str, str] | None:

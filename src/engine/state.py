@@ -10,6 +10,7 @@ from typing import Any
 from torch import nn
 from torch.optim import Optimizer
 
+from src.checkpoint.writer import Writer
 from src.config.schema import Config, Mode
 from src.data.base import Data
 from src.engine.ema import WeightAverage
@@ -81,6 +82,8 @@ class Parts:
     optimizer: Optimizer
     schedule: Schedule
     meter: Meter
+    writer: Writer | None
+    """Rank 0's writer of checkpoints."""
     journal: Journal | None
     """Rank 0's metric journal."""
     progress: Progress
@@ -118,6 +121,20 @@ class Parts:
         """Whether the objective has not become better for ``train.early_stop_patience`` evaluations."""
         patience = self.config.train.early_stop_patience
         return patience is not None and state.bad_evaluations >= patience
+
+    def save_due(self, step: int) -> bool:
+        """Whether ``save.every_steps`` asks for a checkpoint of this step."""
+        every = self.config.save.every_steps
+        return every is not None and step % every == 0
+
+    def sync_buffers(self) -> None:
+        """Make the batch statistics of the weights and of their average equal on all ranks."""
+        for module in self.networks():
+            self.parallel.sync_buffers(module)
+
+    def networks(self) -> list[nn.Module]:
+        """What has batch statistics of its own: the network, and the average of its weights."""
+        return [self.working] if self.average is None else [self.working, self.average.model]
 
     def check_due(self, step: int) -> bool:
         """Whether ranks decide together after this step; a lone rank looks for signals after every step, since it costs nothing."""

@@ -92,6 +92,7 @@ def finish(
 ) -> dict[str, Any]:
     """Write ``result.json``, close the tracker's run with the true status, and say how it ended and how to go on, once."""
     tracking.wait()
+    find.remove_leftovers(run_dir / "checkpoints")  # of a writer that was killed
     result = final_result(config, outcome, run_dir=run_dir, seconds=seconds) | {"tracking": tracking.ref}
     write_json(run_dir / "result.json", result)
     if outcome.status != "FINISHED":

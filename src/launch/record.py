@@ -77,4 +77,7 @@ def files(run_dir: Path) -> dict[str, Path]:
         evaluation = json.loads(found["evaluation.json"].read_text(encoding="utf-8"))
         plots.confusion(np.asarray(evaluation["confusion"]), evaluation["class_names"], run_dir / "confusion.png")
         found["plots/confusion.png"] = run_dir / "confusion.png"
+        if evaluation.get("ece") is not None:  # null if a logit was NaN; missing in files of earlier versions
+            plots.reliability(evaluation["reliability"], run_dir / "reliability.png", error=evaluation["ece"])
+            found["plots/reliability.png"] = run_dir / "reliability.png"
     return {name: path for name, path in found.items() if path.exists()}

@@ -12,9 +12,9 @@ def seed_weights(seed: int) -> None:
     torch.manual_seed(seed)
 
 
-def seed_rank(seed: int, *, rank: int) -> None:
-    """Seed everything that draws during training (dropout, numpy, random): different on every rank."""
-    mixed = int(np.random.SeedSequence([seed, rank]).generate_state(1)[0])
+def seed_rank(seed: int, *, rank: int, step: int = 0) -> None:
+    """Seed everything that draws during training (dropout, numpy, random): different on every rank and at every ``step`` to begin at."""
+    mixed = int(np.random.SeedSequence([seed, rank, step]).generate_state(1)[0])
     random.seed(mixed)
     np.random.seed(mixed)
     torch.manual_seed(mixed)

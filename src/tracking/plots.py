@@ -2,7 +2,7 @@
 
 import math
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -85,6 +85,33 @@ def confusion(matrix: "NDArray[np.integer[Any]]", class_names: Sequence[str], pa
     axes.set_title(f"{title}: {int(matrix.sum()):,} images, {correct:.2%} correct", fontsize=11)
     if small:
         _write_counts(axes, matrix, share)
+    _save(figure, path)
+
+
+def reliability(bins: Mapping[str, Sequence[Any]], path: Path, *, error: float, title: str = "Reliability") -> None:
+    """Accuracy of each of B equal bins of confidence against the diagonal of a network that knows how sure it may be.
+
+    ``bins`` holds ``count`` and ``accuracy`` [B], the accuracy null where there is no image; ``error`` is the calibration error.
+    Below it, the share of the images in each bin.
+    """
+    from matplotlib.figure import Figure
+
+    counts, size = bins["count"], len(bins["count"])
+    centres = [(number + 0.5) / size for number in range(size)]
+    figure = Figure(figsize=(5.3, 5.6), layout="constrained")
+    upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=[3, 1])
+    upper.plot([0, 1], [0, 1], color=_GREY, linewidth=1, linestyle="--", label="confidence")
+    upper.bar(centres, [accuracy or 0 for accuracy in bins["accuracy"]], width=0.94 / size, color=_BLUE, label="accuracy")
+    upper.set_ylim(0, 1)
+    upper.set_ylabel("share that is right")
+    upper.legend(fontsize=9, frameon=False, loc="upper left")
+    upper.set_title(f"{title}: {sum(counts):,} images, calibration error {error:.2%}", fontsize=11)
+    lower.bar(centres, [count / max(1, sum(counts)) for count in counts], width=0.94 / size, color=_ORANGE)
+    lower.set_xlim(0, 1)
+    lower.set_xlabel("confidence")
+    lower.set_ylabel("share of images")
+    for axes in (upper, lower):
+        axes.spines[["top", "right"]].set_visible(False)
     _save(figure, path)
 
 

@@ -42,6 +42,7 @@ def test_the_run_directory_is_complete(job):
         "evaluation.json",
         "curves.png",
         "confusion.png",
+        "reliability.png",
         "checkpoints/best.pt",
     }
     assert expected | {".hydra/config.yaml", "ranks/0/outcome.json", "ranks/0/rank.log"} <= names
@@ -115,7 +116,7 @@ def test_evaluate_takes_a_run_id_and_is_a_run_of_its_own(job, shell):
     evaluated = shell.run(
         "src.evaluate", f"checkpoint={job.result['tracking']['run_id']}", "split=train", "precision=fp32", name="by-id"
     ).ok()
-    assert evaluated.result["metrics"].keys() == {"train/loss", "train/accuracy", "train/top5"}
+    assert evaluated.result["metrics"].keys() == {"train/loss", "train/accuracy", "train/top5", "train/ece"}
     assert evaluated.result["objective"]["value"] > 0.98
     assert "precision: amp in the checkpoint, fp32 here" in evaluated.out
     run = shell.client().get_run(evaluated.result["tracking"]["run_id"])

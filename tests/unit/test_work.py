@@ -174,7 +174,7 @@ def test_an_evaluation_repeats_the_runs_own(tmp_path):
     path = tmp_path / "train" / "checkpoints" / "best.pt"
     outcome = run(tmp_path / "evaluate", config(EvaluateConfig, checkpoint=str(path)))
     assert outcome.status == "FINISHED"
-    for name in ("val/loss", "val/accuracy", "val/top5"):
+    for name in ("val/loss", "val/accuracy", "val/top5", "val/ece"):
         assert outcome.result["metrics"][name] == trained.result["metrics"][name]
     assert (outcome.result["count"], outcome.result["step"], outcome.result["epoch"]) == (20, 5, 1)
     files = [json.loads((tmp_path / name / "evaluation.json").read_text()) for name in ("train", "evaluate")]

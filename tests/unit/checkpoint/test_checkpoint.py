@@ -109,7 +109,7 @@ def test_a_failed_write_leaves_the_old_and_no_temporary_file(tmp_path, monkeypat
 def test_leftovers_of_a_killed_writer_are_removed(tmp_path):
     """I06."""
     (tmp_path / "step-00000005.tmp").write_bytes(b"half")
-    save.remove_leftovers(tmp_path)
+    find.remove_leftovers(tmp_path)
     assert not list(tmp_path.iterdir())
 
 

@@ -7,15 +7,16 @@ import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings, strategies as st
+from sklearn.calibration import calibration_curve
 from sklearn.metrics import accuracy_score, confusion_matrix, log_loss, recall_score
 from torch import Tensor, nn
 from torch.nn import functional as F
-from torchmetrics.functional.classification import multiclass_accuracy, multiclass_confusion_matrix
+from torchmetrics.functional.classification import multiclass_accuracy, multiclass_calibration_error, multiclass_confusion_matrix
 
 from src.config.schema import Dtype, PrecisionConfig
 from src.data.base import Batch
 from src.data.sampler import eval_spans
-from src.engine.evaluate import Evaluation, evaluate
+from src.engine.evaluate import CALIBRATION_BINS, Evaluation, evaluate, measure_reliability
 from src.parallel.single import Single
 from src.precision import build_precision
 from src.runtime.rank import Rank
@@ -98,6 +99,8 @@ def test_metrics_equal_torchmetrics_and_scikit_learn(num_classes):
     for name, top_k in (("accuracy", 1), ("top5", 5)):
         expected = multiclass_accuracy(logits, labels, num_classes=num_classes, top_k=top_k, average="micro")
         assert getattr(found, name) == pytest.approx(expected.item(), abs=1e-7)
+    expected = multiclass_calibration_error(logits.double(), labels, num_classes=num_classes, n_bins=15, norm="l1")
+    assert found.reliability.error == pytest.approx(expected.item(), abs=1e-6)
     assert torch.equal(found.confusion, multiclass_confusion_matrix(logits, labels, num_classes=num_classes))
     assert np.array_equal(found.confusion, confusion_matrix(labels, probabilities.argmax(axis=1), labels=range(num_classes)))
     assert found.confusion.dtype == torch.int64
@@ -112,15 +115,40 @@ def test_any_number_of_ranks_and_any_batch_gives_the_same_bits(size, num_classes
     expected = alone(logits, labels, num_classes=num_classes, batch_size=size)
     assert expected.count == size == expected.confusion.sum()
     assert expected.loss == pytest.approx(F.cross_entropy(logits.double(), labels).item(), rel=1e-5, abs=1e-6)
+    ece = multiclass_calibration_error(logits.double(), labels, num_classes=num_classes, n_bins=15, norm="l1")
+    assert expected.reliability.error == pytest.approx(ece.item(), abs=1e-6)
     everywhere = [
         found
-        for world_size, batch_size in product(range(1, 4), range(1, 6))
+        for world_size, batch_size in product(range(1, 4), range(1, size + 1))
         for found in on_ranks(logits, labels, num_classes=num_classes, batch_size=batch_size, world_size=world_size)
     ]
-    assert len(everywhere) == 30
+    assert len(everywhere) == 6 * size
     for found in everywhere:
         assert (found.count, *found.metrics().values()) == (size, *expected.metrics().values())
         assert torch.equal(found.confusion, expected.confusion)
+        assert found.reliability.to_dict() == expected.reliability.to_dict()
+
+
+@given(st.lists(st.tuples(st.integers(0, 2**40), st.booleans()), min_size=1, max_size=40))
+def test_the_bins_are_those_of_scikit_learn(sample):
+    """Mean confidence and accuracy of each bin that is not empty, with confidences that are no edge of a bin."""
+    confidence = torch.tensor([(2 * number + 1) / 2**42 for number, _ in sample], dtype=torch.float64)
+    correct = torch.tensor([right for _, right in sample])
+    found = measure_reliability(confidence, correct)
+    accuracies, confidences = calibration_curve(correct.numpy(), confidence.numpy(), n_bins=CALIBRATION_BINS)
+    bins = found.to_dict()
+    assert sum(bins["count"]) == len(sample)
+    assert [value for value in bins["accuracy"] if value is not None] == pytest.approx(accuracies.tolist())
+    assert [value for value in bins["confidence"] if value is not None] == pytest.approx(confidences.tolist())
+    assert [count == 0 for count in bins["count"]] == [value is None for value in bins["accuracy"]]
+
+
+def test_an_edge_belongs_to_the_bin_below_it():
+    """As in the paper, so that a confidence of 1 is in the last bin; values and bins worked out by hand."""
+    found = measure_reliability(torch.tensor([1 / 15, 3 / 15, 1.0, 1.0, 0.5], dtype=torch.float64), torch.tensor([1, 0, 1, 0, 1]).bool())
+    assert found.count.nonzero().flatten().tolist() == [0, 2, 7, 14]
+    assert found.count.sum() == 5
+    assert found.error == pytest.approx((14 / 15 + 3 / 15 + 0.5 + 1.0) / 5)
 
 
 def test_ten_images_on_one_two_and_three_ranks():
@@ -177,7 +205,7 @@ def test_nan_logits_spoil_the_loss_and_nothing_else():
     logits[5] = float("nan")
     found = alone(logits, labels, num_classes=6)
     others = torch.arange(12) != 5
-    assert np.isnan(found.loss)
+    assert np.isnan([found.loss, found.reliability.error]).all()
     assert found.count == found.confusion.sum() == 12
     difference = found.confusion - multiclass_confusion_matrix(logits[others], labels[others], num_classes=6)
     assert difference.sum() == difference[labels[5]].sum() == 1

@@ -9,7 +9,7 @@ from matplotlib import _pylab_helpers
 from PIL import Image
 
 from src.tracking.base import Point
-from src.tracking.plots import confusion, curves
+from src.tracking.plots import confusion, curves, reliability
 
 BLUE, ORANGE = (0x1F, 0x5F, 0xA8), (0xD9, 0x73, 0x1A)
 
@@ -77,6 +77,15 @@ def test_colour_is_the_share_of_the_true_class(tmp_path: Path) -> None:
     right, wrong, half = (_pixels(tmp_path / f"{name}.png", dark) for name in ("right", "wrong", "half"))
     assert right == pytest.approx(wrong, rel=0.05)
     assert right == pytest.approx(2 * half, rel=0.1)
+
+
+def test_reliability_shows_the_accuracy_of_each_bin(tmp_path: Path) -> None:
+    """Blue grows with the accuracy; an empty bin and a single image draw."""
+    for name, accuracy in (("low", 0.25), ("high", 0.75)):
+        reliability({"count": [0, 4], "accuracy": [None, accuracy]}, tmp_path / f"{name}.png", error=0.1)
+    low, high = (_pixels(tmp_path / f"{name}.png", BLUE) for name in ("low", "high"))
+    assert low > 1000
+    assert high == pytest.approx(3 * low, rel=0.1)
 
 
 def test_no_global_state(tmp_path: Path) -> None:

@@ -1,0 +1,150 @@
+"""Who writes a run's checkpoints, and what happens when one can't be written."""
+
+import logging
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from src.checkpoint.find import step_files
+from src.checkpoint.save import write_checkpoint
+from src.config.schema import SaveConfig
+from src.errors import CheckpointError
+
+log = logging.getLogger(__name__)
+
+Buffers = dict[str, torch.Tensor]
+"""Page-locked memory of earlier snapshots, by place in the nest."""
+
+
+@dataclass
+class _Snapshot:
+    payload: dict[str, Any]
+    about: dict[str, Any]
+    is_best: bool
+    buffers: Buffers
+
+
+class Writer:
+    """Writes to ``directory``; with ``save.background`` in a thread, while training goes on.
+
+    In the background one checkpoint is written and one may wait. A newer one takes the place of the one that waits, unless that
+    is the best so far, so that saving more often than the disk can follow costs neither memory nor time. A checkpoint that can't
+    be written is a warning, ``save.max_failures`` in a row are forgiven, and the ones before stay.
+    """
+
+    def __init__(self, directory: Path, config: SaveConfig) -> None:
+        self._directory = directory
+        self._config = config
+        self._failures = 0
+        self._reason = ""
+        self._changed = threading.Condition()
+        self._free: list[Buffers] = [{}, {}]
+        self._waiting: _Snapshot | None = None
+        self._closed = False
+        self._thread: threading.Thread | None = None
+
+    def put(self, content: dict[str, Any], *, about: dict[str, Any], is_best: bool) -> None:
+        """Write ``content``, or let it be written: what is on a device is copied now, so it may change afterwards."""
+        if not self._config.background:
+            self._write(_Snapshot(to_host(content), about, is_best, {}))
+            return
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._work, name="checkpoints", daemon=True)
+            self._thread.start()
+        with self._changed:
+            self._changed.wait_for(lambda: self._waiting is None or is_best or not self._waiting.is_best)
+            buffers = self._free.pop() if self._waiting is None else self._waiting.buffers
+            self._waiting = None
+        payload = to_host(content, buffers)
+        with self._changed:
+            self._waiting = _Snapshot(payload, about, is_best, buffers)
+            self._changed.notify_all()
+
+    def wait(self) -> None:
+        """Until everything is on the disk, or has failed to get there."""
+        with self._changed:
+            self._changed.wait_for(lambda: len(self._free) == 2)
+
+    def close(self) -> None:
+        """Wait, and end the thread."""
+        self.wait()
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+        if self._thread is not None:
+            self._thread.join()
+
+    def problem(self, *, last: bool) -> str | None:
+        """Why the run must end, if it must: too many failures, or one of the ``last`` checkpoint that the run will write."""
+        if self._failures <= (0 if last else self._config.max_failures):
+            return None
+        newest = next(iter(step_files(self._directory)), None)
+        return (
+            f"the last {self._failures} checkpoints could not be written ({self._reason}), save.max_failures={self._config.max_failures}; "
+            f"{f'the newest good one is {newest}' if newest else 'there is no earlier one'}; free some space or set hydra.run.dir"
+        )
+
+    def _work(self) -> None:
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._waiting is not None or self._closed)
+                if self._waiting is None:
+                    return
+                snapshot, self._waiting = self._waiting, None
+                self._changed.notify_all()
+            self._write(snapshot)
+            with self._changed:
+                self._free.append(snapshot.buffers)
+                self._changed.notify_all()
+
+    def _write(self, snapshot: _Snapshot) -> None:
+        try:
+            write_checkpoint(
+                self._directory,
+                snapshot.payload,
+                about=snapshot.about,
+                is_best=snapshot.is_best and self._config.best,
+                keep=self._config.keep,
+            )
+        except (OSError, RuntimeError, CheckpointError) as error:  # torch turns a full disk into a RuntimeError
+            self._failures += 1
+            self._reason = str(error).partition("\n")[0]
+            log.warning(
+                "the checkpoint of step %d could not be written to %s: %s; earlier ones are kept, and training goes on",
+                snapshot.about["step"],
+                self._directory,
+                self._reason,
+            )
+        else:
+            self._failures = 0
+
+
+def to_host(content: Any, buffers: Buffers | None = None) -> Any:
+    """The same nest of dicts and lists with every tensor on the CPU, half ones in float32.
+
+    With ``buffers`` nothing in it is shared with ``content``: tensors on a GPU are copied all at once into page-locked memory, which
+    is made the first time and kept in ``buffers``.
+    """
+    plain = _to_host(content, buffers, "")
+    if buffers and torch.cuda.is_available():
+        torch.cuda.synchronize()
+    return plain
+
+
+def _to_host(value: Any, buffers: Buffers | None, place: str) -> Any:
+    if isinstance(value, torch.Tensor):
+        value = value.detach()
+        dtype = torch.float32 if value.dtype in (torch.float16, torch.bfloat16) else value.dtype
+        if value.device.type == "cpu" or buffers is None:
+            return value.to("cpu", dtype, copy=buffers is not None)
+        if place not in buffers:
+            buffers[place] = torch.empty_like(value, dtype=dtype, device="cpu", pin_memory=True)
+        return buffers[place].copy_(value, non_blocking=True)
+    if isinstance(value, dict):
+        return {key: _to_host(item, buffers, f"{place}/{key}") for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_to_host(item, buffers, f"{place}/{number}") for number, item in enumerate(value)]
+    return value
