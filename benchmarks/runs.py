@@ -40,6 +40,7 @@ SUITES = {
     ],
     "alexnet": [f"{ALEXNET} precision={mode}" for mode in ("fp32", "amp")],
     "alexnet-ddp": [f"{ALEXNET} precision={mode} parallel=ddp" for mode in ("fp32", "amp")],
+    "alexnet-each-64": [f"{ALEXNET} precision=amp parallel=ddp train.batch_size=128"],
     "alexnet-512": [f"{ALEXNET} train.batch_size=512 optim.lr=4e-4 precision={mode}" for mode in ("fp32", "amp")],
     "resnet18-cifar": [f"experiment=cifar10_resnet18 {FILES} precision={mode}" for mode in ("amp", "bf16", "o2", "o3", "fp32")],
 }

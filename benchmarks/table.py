@@ -22,6 +22,15 @@ def table(record: dict[str, Any]) -> Iterable[str]:
     """The table of one file, by what it holds."""
     if record.get("suite") == "scaling":
         return scaling(record["rows"])
+    if record.get("suite") == "saving":
+        header = (
+            f"{record['model']}, {record['state_bytes'] / 2**20:,.0f} MiB",
+            "ms blocked",
+            "ms of the first",
+            "ms/step",
+            "beside writing",
+        )
+        return rows(header, map(saving, record["saving"]))
     if "rows" in record:
         return modes(record["rows"])
     if "seeds" in record:
@@ -79,6 +88,12 @@ def scaling(found: list[dict[str, Any]]) -> Iterable[str]:
         for row in found
     )
     return rows(("network, batch of each device", "parallel", "devices", "ms/step", "images/s", "speed of one"), cells)
+
+
+def saving(found: dict[str, Any]) -> list[str]:
+    """What checkpoints cost training."""
+    name = "in the background" if found["background"] else "at once"
+    return [name, *(f"{found[key]:.1f}" for key in ("blocked_ms", "first_blocked_ms", "step_ms_before", "step_ms_beside"))]
 
 
 def trained(command: str, runs: list[dict[str, Any]]) -> list[str]:
