@@ -8,6 +8,10 @@ from torch.optim import SGD, AdamW, Optimizer
 
 from src.config.schema import AdamWConfig, OptimConfig, SGDConfig
 
+EPS = 1e-8
+HALF_EPS = 1e-4
+"""Where the second moments themselves are float16 (o3): those of gradients below 2e-4 are 0 there, and an update would divide by EPS."""
+
 
 def build_optimizer(config: OptimConfig, model: nn.Module) -> Optimizer:
     """The optimizer over ``model``'s trainable parameters, fused unless told otherwise.
@@ -37,4 +41,5 @@ def build_optimizer(config: OptimConfig, model: nn.Module) -> Optimizer:
         return optimizer
     assert isinstance(config, AdamWConfig)
     beta1, beta2 = config.betas
-    return AdamW(groups, lr=lr, betas=(beta1, beta2), weight_decay=config.weight_decay, fused=fused)
+    eps = HALF_EPS if any(parameter.dtype == torch.float16 for parameter in parameters) else EPS
+    return AdamW(groups, lr=lr, betas=(beta1, beta2), eps=eps, weight_decay=config.weight_decay, fused=fused)

@@ -94,3 +94,16 @@ def test_updates_equal_torchs_in_float64(config, decay_all, fused):
 def test_the_learning_rate_is_on_the_device_exactly_where_the_kernel_reads_it_there():
     assert isinstance(build_optimizer(AdamWConfig(), net()).param_groups[0]["lr"], torch.Tensor)
     assert build_optimizer(AdamWConfig(lr=0.5, fused=False), net()).param_groups[0]["lr"] == 0.5
+
+
+def test_adamw_survives_gradients_whose_squares_vanish_in_float16():
+    """Weights in half (o3): with torch's own eps, which is 0 in float16, the first update is inf."""
+    model = nn.Linear(4, 2).half()
+    optimizer = build_optimizer(AdamWConfig(lr=0.01), model)
+    before = model.weight.detach().clone()
+    for parameter in model.parameters():
+        parameter.grad = torch.full_like(parameter, 1e-4)
+    optimizer.step()
+    assert torch.isfinite(model.weight).all()
+    assert not torch.equal(model.weight, before)
+    assert build_optimizer(AdamWConfig(), nn.Linear(4, 2)).defaults["eps"] == 1e-8
