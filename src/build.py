@@ -3,15 +3,18 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import torch
 from torch import nn
 
 from src.checkpoint.writer import Writer
-from src.config.schema import Config, EvaluateConfig
+from src.config.schema import CheckpointConfig, Config, EvaluateConfig, PredictConfig
 from src.data.base import Data, EvalFeed, InputFormat, InputNeeds, Placement
 from src.data.build import build_data, build_eval
+from src.data.decoder import resolve_workers
+from src.data.listing import ListFeed
+from src.data.sampler import eval_batch_size
 from src.engine.ema import WeightAverage, copy_for_average
 from src.engine.meter import Meter
 from src.engine.state import Parts
@@ -27,6 +30,8 @@ from src.runtime.progress import Progress
 from src.runtime.pulse import SILENT, Pulse
 from src.runtime.rank import Rank
 from src.tracking.journal import Journal
+
+FeedT = TypeVar("FeedT")
 
 
 def train_parts(config: Config, *, run_dir: Path, rank: Rank, stop_requested: Callable[[], int], pulse: Pulse = SILENT) -> Parts:
@@ -49,6 +54,7 @@ def train_parts(config: Config, *, run_dir: Path, rank: Rank, stop_requested: Ca
         needs=InputNeeds(needs.channels, needs.min_image_size, needs.image_size),
     )
     num_classes = head_size(config, data.class_names)
+    refuse_idle_objective(config, num_classes)
     seed.seed_weights(config.seed)
     model = build_model(config.model, num_classes=num_classes, channels=data.channels, image_size=data.image_size)
     if config.model.pretrained is not None and config.resume is None:
@@ -106,11 +112,11 @@ def train_parts(config: Config, *, run_dir: Path, rank: Rank, stop_requested: Ca
 
 
 @dataclass
-class Evaluable:
-    """What one rank evaluates with."""
+class Evaluable(Generic[FeedT]):
+    """A saved network and the images for it, on one rank."""
 
     model: nn.Module
-    feed: EvalFeed
+    feed: FeedT
     precision: Precision
     parallel: Parallel
     class_names: list[str]
@@ -118,24 +124,57 @@ class Evaluable:
     effective: dict[str, Any]
 
 
-def evaluation_parts(config: EvaluateConfig, payload: dict[str, Any], *, rank: Rank) -> Evaluable:
+def evaluation_parts(config: EvaluateConfig, payload: dict[str, Any], *, rank: Rank) -> Evaluable[EvalFeed]:
     """A checkpoint's network with the data and precision of ``config``; joins the group of ranks."""
+
+    def feed_for(place: Placement) -> EvalFeed:
+        return build_eval(
+            config.data,
+            split=config.split,
+            batch_size=config.train.batch_size,
+            accumulate=config.train.accumulate,
+            placement=place,
+            form=input_format(payload),
+            class_names=payload["class_names"],
+        )
+
+    parts = _evaluable(config, payload, rank=rank, feed_for=feed_for, facts=lambda feed: {"images": feed.size})
+    parts.effective["broken_images"] = parts.feed.broken_images
+    return parts
+
+
+def prediction_parts(config: PredictConfig, payload: dict[str, Any], paths: list[Path], *, rank: Rank) -> Evaluable[ListFeed]:
+    """A checkpoint's network, in the precision of ``config``, with the images to classify; joins the group of ranks."""
+
+    def feed_for(place: Placement) -> ListFeed:
+        return ListFeed(
+            paths,
+            form=input_format(payload),
+            pixels=(payload["data"]["pixel_channels"], payload["data"]["pixel_size"]),
+            batch_size=eval_batch_size(config.train.batch_size, accumulate=config.train.accumulate),
+            num_workers=resolve_workers(config.data.num_workers, in_memory=False, local_world_size=place.local_world_size),
+            placement=place,
+        )
+
+    return _evaluable(config, payload, rank=rank, feed_for=feed_for, facts=lambda feed: {"images": [str(path) for path in paths]})
+
+
+def _evaluable(
+    config: CheckpointConfig,
+    payload: dict[str, Any],
+    *,
+    rank: Rank,
+    feed_for: Callable[[Placement], FeedT],
+    facts: Callable[[FeedT], dict[str, Any]],
+) -> Evaluable[FeedT]:
     effective = start_process(config, rank)
     parallel = build_parallel(config.parallel, rank=rank)
     parallel.enter()
     place = placement(config, rank)
     data = payload["data"]
-    feed = build_eval(
-        config.data,
-        split=config.split,
-        batch_size=config.train.batch_size,
-        accumulate=config.train.accumulate,
-        placement=place,
-        form=InputFormat(data["channels"], data["image_size"], data["mean"], data["std"]),
-        class_names=payload["class_names"],
-    )
+    feed = feed_for(place)
     model = place_model(load_model(payload, trust_code=config.trust_code), place)
-    shake_hands(parallel, config, model, data={"images": feed.size, "class names": payload["class_names"]})
+    shake_hands(parallel, config, model, data=facts(feed) | {"class names": payload["class_names"]})
     precision = build_precision(config.precision, device=rank.device)
     model = precision.prepare(model)
     images = torch.zeros(*example_shape(payload), device=rank.device)
@@ -147,14 +186,14 @@ def evaluation_parts(config: EvaluateConfig, payload: dict[str, Any], *, rank: R
         parallel=parallel,
         class_names=payload["class_names"],
         num_classes=data["num_classes"],
-        effective=effective
-        | {
-            "backend": parallel.backend,
-            "computed_dtype": computed,
-            "channels_last": place.channels_last,
-            "broken_images": feed.broken_images,
-        },
+        effective=effective | {"backend": parallel.backend, "computed_dtype": computed, "channels_last": place.channels_last},
     )
+
+
+def input_format(payload: dict[str, Any]) -> InputFormat:
+    """How pixels become input of a checkpoint's network."""
+    data = payload["data"]
+    return InputFormat(data["channels"], data["image_size"], data["mean"], data["std"])
 
 
 def start_process(config: Config, rank: Rank) -> dict[str, Any]:
@@ -172,10 +211,10 @@ def start_process(config: Config, rank: Rank) -> dict[str, Any]:
 
 
 def placement(config: Config, rank: Rank) -> Placement:
-    """Where batches go. ``channels_last=auto`` is on where tensor cores compute; plain float32 kernels are faster without (benchmarks)."""
+    """Where batches go. ``channels_last=auto`` is on for a GPU."""
     channels_last = config.train.channels_last
     if channels_last == "auto":
-        channels_last = rank.device.type == "cuda" and config.precision.name not in ("fp32", "o0")
+        channels_last = rank.device.type == "cuda"
     return Placement(rank.rank, rank.world_size, rank.local_world_size, rank.device, bool(channels_last))
 
 
@@ -187,6 +226,12 @@ def head_size(config: Config, class_names: list[str]) -> int:
     if wanted < len(class_names):
         raise ConfigError(f"model.num_classes={wanted} is less than the {len(class_names)} classes of the data; use auto")
     return wanted
+
+
+def refuse_idle_objective(config: Config, num_classes: int) -> None:
+    """Raise ``ConfigError`` for the top-5 accuracy of so few classes that it is always 1: the first evaluation would stay the best."""
+    if config.objective.name == "val/top5" and num_classes <= 5:
+        raise ConfigError(f"objective.name=val/top5 is always 1 with {num_classes} classes; use val/accuracy or val/loss")
 
 
 def planned_steps(config: Config, data: Data) -> int:

@@ -3,17 +3,13 @@
 import sys
 
 from src.config.schema import EvaluateConfig
-from src.config.values import show
 from src.launch.result import JobResult
-from src.sweep.app import Job, run_app
+from src.sweep.app import Job, launch, run_app
 
 
 def evaluate(job: Job) -> JobResult:
     """One evaluation job."""
-    from src.launch import job as launcher  # late: the pre-flight must not pay for what a run needs
-
-    notes = [f"{d.key}: {show(d.saved)} in the checkpoint, {show(d.used)} here" for d in job.differences]
-    return launcher.run_job(job.config, run_dir=job.run_dir, overrides=job.overrides, notes=notes)
+    return launch(job)
 
 
 def main() -> None:

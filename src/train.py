@@ -3,14 +3,12 @@
 import sys
 
 from src.launch.result import JobResult
-from src.sweep.app import Job, run_app
+from src.sweep.app import Job, launch, run_app
 
 
 def train(job: Job) -> JobResult:
     """One training job."""
-    from src.launch import job as launcher  # late: the pre-flight must not pay for what a run needs
-
-    return launcher.run_job(job.config, run_dir=job.run_dir, overrides=job.overrides)
+    return launch(job)
 
 
 def main() -> None:

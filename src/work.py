@@ -9,7 +9,9 @@ from typing import Any
 
 from src import build
 from src.checkpoint import find, load, save
-from src.config.schema import Config, EvaluateConfig
+from src.config.schema import Config, EvaluateConfig, ExportConfig, PredictConfig
+from src.data.decode import printable
+from src.data.listing import find_images
 from src.engine import loop, snapshot
 from src.engine.evaluate import evaluate
 from src.engine.state import Parts, TrainState
@@ -20,6 +22,7 @@ from src.launch.signals import StopSignals
 from src.runtime import fault, logs, memory, rank as ranks
 from src.runtime.pulse import Pulse
 from src.runtime.rank import Rank
+from src.serving.predictions import predict, write
 from src.tracking.base import Point
 from src.tracking.journal import Journal
 
@@ -37,7 +40,11 @@ def run_rank(config: Config, *, run_dir: Path, rank: Rank, signals: StopSignals)
         try:
             wrong = fault.from_environment(run_dir, rank=rank.rank, world_size=rank.world_size)
             pulse = Pulse(heartbeat if rank.world_size > 1 else None, fault=wrong)
-            if isinstance(config, EvaluateConfig):
+            if isinstance(config, PredictConfig):
+                run_prediction(config, run_dir=run_dir, rank=rank, pulse=pulse, result=outcome.result)
+            elif isinstance(config, ExportConfig):
+                run_export(config, run_dir=run_dir, result=outcome.result)
+            elif isinstance(config, EvaluateConfig):
                 run_evaluation(config, run_dir=run_dir, rank=rank, pulse=pulse, result=outcome.result)
             else:
                 run_training(config, run_dir=run_dir, rank=rank, signals=signals, pulse=pulse, result=outcome.result)
@@ -96,15 +103,71 @@ def run_evaluation(config: EvaluateConfig, *, run_dir: Path, rank: Rank, pulse: 
         "objective": {"name": objective, "value": metrics.get(objective)},
         "metrics": metrics,
         "count": evaluation.count,
+    }
+    result |= saved_result(parts, payload, rank=rank)
+    parts.parallel.exit()
+
+
+def run_prediction(config: PredictConfig, *, run_dir: Path, rank: Rank, pulse: Pulse, result: dict[str, Any]) -> None:
+    """Classify images and write the table of predictions."""
+    assert config.checkpoint is not None
+    assert config.predict.input is not None
+    paths = find_images(config.predict.input)
+    payload = load.load(Path(config.checkpoint))
+    parts = build.prediction_parts(config, payload, paths, rank=rank)
+    began = time.perf_counter()
+    predictions = predict(
+        parts.model,
+        parts.feed,
+        [printable(path) for path in paths],
+        class_names=parts.class_names,
+        allowed_errors=config.data.skip_broken,
+        precision=parts.precision,
+        parallel=parts.parallel,
+        pulse=pulse,
+    )
+    seconds = time.perf_counter() - began
+    broken = [prediction for prediction in predictions if prediction.error is not None]
+    output = run_dir / config.predict.output
+    if rank.is_main:
+        write(output, predictions)
+        for prediction in broken:
+            log.warning("no prediction: %s", prediction.error)
+    result |= {
+        "objective": {"name": None, "value": None},
+        "predictions": {"path": relative(output, run_dir), "count": len(predictions), "broken": len(broken)},
+        "samples_per_second": len(predictions) / seconds,
+    }
+    result |= saved_result(parts, payload, rank=rank)
+    parts.parallel.exit()
+
+
+def run_export(config: ExportConfig, *, run_dir: Path, result: dict[str, Any]) -> None:
+    """Write the network in other formats, each checked on real images."""
+    from src.serving.export import export  # late: its packages are slow to import, and optional
+
+    assert config.checkpoint is not None
+    payload = load.load(Path(config.checkpoint))
+    result |= {"objective": {"name": None, "value": None}, "step": payload["state"]["step"], "epoch": payload["state"]["epoch"]}
+    result |= export(config, payload, run_dir=run_dir)
+
+
+def saved_result(parts: build.Evaluable[Any], payload: dict[str, Any], *, rank: Rank) -> dict[str, Any]:
+    """What the work with a saved network was done in, under result.json's names."""
+    return {
         "world_size": rank.world_size,
         "precision": {"name": parts.precision.name, "dtype": parts.effective["computed_dtype"], "scaler": False},
         "peak_memory_bytes": memory.peak_bytes(rank.device),
         "effective": parts.effective,
         "device": ranks.device_name(rank.device),
-        "step": step,
+        "step": payload["state"]["step"],
         "epoch": payload["state"]["epoch"],
     }
-    parts.parallel.exit()
+
+
+def relative(path: Path, run_dir: Path) -> str:
+    """The path as result.json holds it: relative where it lies inside the run directory."""
+    return str(path.relative_to(run_dir) if path.is_relative_to(run_dir) else path)
 
 
 def training_result(parts: Parts, state: TrainState) -> dict[str, Any]:

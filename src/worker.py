@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from src.config import runfile
-from src.config.schema import Config, EvaluateConfig
+from src.config.schema import JOBS
 from src.launch import parent
 from src.launch.outcome import Outcome, a_peer_failed
 from src.launch.signals import StopSignals
@@ -55,7 +55,7 @@ def leave(code: int) -> NoReturn:
 
 def run(run_file: Path, job: str, signals: StopSignals) -> Outcome:
     """Load what the launcher wrote and do this rank's share."""
-    config = runfile.load(run_file, EvaluateConfig if job == "evaluate" else Config)
+    config = runfile.load(run_file, JOBS[job])
     from src import work
     from src.runtime import logs, rank as ranks
 

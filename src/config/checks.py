@@ -2,18 +2,19 @@
 
 import re
 
+from src.config.check_saved import check_saved
 from src.config.ranges import check_ranges
 from src.config.schema import (
     FIXED_SIZES,
     OPTIONS,
     AdamWConfig,
     Backend,
+    CheckpointConfig,
     Config,
     CustomDataConfig,
     CustomModelConfig,
     DDPConfig,
     Dtype,
-    EvaluateConfig,
     FSDPConfig,
     GroupConfig,
     ImageFolderConfig,
@@ -43,16 +44,15 @@ def check(config: Config, *, cuda_devices: int | None) -> None:
     """
     check_options(config)
     check_ranges(config)
-    _trust(config)
     _names(config)
     _secrets(config)
     _objective(config)
     _device(config, cuda_devices)
     _processes(config, cuda_devices)
-    if not isinstance(config, EvaluateConfig):
+    if isinstance(config, CheckpointConfig):
+        check_saved(config)
+    else:
         _batch_size(config, cuda_devices)
-    elif config.resume is not None:
-        raise ConfigError(f"resume={show(config.resume)} has no meaning here; name the model by checkpoint=PATH")
     if config.resume == "":
         raise ConfigError("resume= is empty; give a checkpoint file, a run directory, an MLflow run id, auto or null")
     _optim(config)
@@ -87,14 +87,6 @@ def check_options(config: Config) -> None:
         chosen = getattr(config, group)
         if chosen.name not in options or type(chosen) is not options[chosen.name]:
             raise ConfigError(f"{group}.name={chosen.name}: choose the group option instead: {group}={chosen.name}")
-
-
-def _trust(config: Config) -> None:
-    if not isinstance(config, EvaluateConfig) or config.trust_code:
-        return
-    for group, section in (("model", config.model), ("data", config.data)):
-        if isinstance(section, CustomModelConfig | CustomDataConfig):
-            raise ConfigError(f"{group}.factory={section.factory} is code that the checkpoint names; add trust_code=true to let it run")
 
 
 def _secrets(config: Config) -> None:

@@ -5,10 +5,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 
-from src.config import schema
 from src.config.keys import Leaf, choosable, leaves, option_leaves, section_kind
 from src.config.ranges import allowed
-from src.config.schema import OPTIONS, Config
+from src.config.schema import JOBS, OPTIONS, Config, DoctorConfig
 from src.config.values import show
 
 CONF_DIR = Path(__file__).resolve().parents[2] / "conf"
@@ -76,9 +75,9 @@ def markdown_tables() -> str:
         else:
             parts.append(f"## {f'`{section}`' if section else 'Whole run'}\n" + _table(found))
     base = {row.key for row in rows(leaves(Config, first))}
-    for kind in (kind for kind in vars(schema).values() if isinstance(kind, type) and issubclass(kind, Config) and kind is not Config):
-        own = [row for row in rows(leaves(kind, first)) if row.key not in base]
-        parts.append(f"## Only `python -m src.{kind.__name__.removesuffix('Config').lower()}`\n" + _table(own))
+    for command, kind in (JOBS | {"doctor": DoctorConfig}).items():
+        if own := [row for row in rows(leaves(kind, first)) if row.key not in base]:
+            parts.append(f"## Only `python -m src.{command}`\n" + _table(own))
     return "\n".join(parts)
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
-from src.config.schema import Config, DownloadedConfig, EvaluateConfig, ImageFolderConfig
+from src.config.schema import JOBS, CheckpointConfig, Config, DownloadedConfig, ImageFolderConfig, PredictConfig
 
 ConfigT = TypeVar("ConfigT", bound=Config)
 
@@ -20,7 +20,7 @@ def with_defaults(config: ConfigT) -> ConfigT:
     """``config`` with its name, model-data-precision-parallel unless the user gave one, and cut down if it is a dry run."""
     if config.name is None:
         arch = re.sub(r"[^\w.-]", "_", getattr(config.model, "arch", config.model.name))
-        kind = ("evaluate",) if isinstance(config, EvaluateConfig) else ()
+        kind = [job for job, own in JOBS.items() if own is type(config) and job != "train"]
         config = replace(config, name="-".join((*kind, arch, config.data.name, config.precision.name, config.parallel.name)))
     return shortened(config) if config.dry_run else config
 
@@ -50,8 +50,12 @@ def absolute_paths(config: ConfigT, base: Path) -> ConfigT:
         config = replace(config, tracking=replace(config.tracking, uri=_absolute(uri, base)))
     if config.resume != "auto":
         config = replace(config, resume=absolute_reference(config.resume, base))
-    if isinstance(config, EvaluateConfig):
+    if isinstance(config, CheckpointConfig):
         config = replace(config, checkpoint=absolute_reference(config.checkpoint, base))
+    if isinstance(config, PredictConfig):
+        wanted = config.predict
+        output = wanted.output if Path(wanted.output).name == wanted.output else str(_absolute(wanted.output, base))
+        config = replace(config, predict=replace(wanted, input=_absolute(wanted.input, base), output=output))
     return config
 
 

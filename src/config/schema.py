@@ -78,6 +78,8 @@ class Check(Enum):
 
     machine = "machine"
     coverage = "coverage"
+    runs = "runs"
+    resume_proof = "resume_proof"
 
 
 @dataclass
@@ -107,9 +109,7 @@ class TrainConfig:
     early_stop_patience: int | None = option(
         None, "evaluations in a row without a better objective after which training ends (null: never early)", at_least=1
     )
-    channels_last: Union[bool, str] = option(
-        "auto", "NHWC memory format (auto: on a GPU but for fp32, which is faster without)", words=("auto",)
-    )
+    channels_last: Union[bool, str] = option("auto", "NHWC memory format (auto: on a GPU)", words=("auto",))
 
 
 @dataclass
@@ -471,19 +471,60 @@ class Config:
 
 
 @dataclass
-class EvaluateConfig(Config):
-    """A saved model and where to measure it; every other key overrides the checkpoint's own config."""
+class CheckpointConfig(Config):
+    """A saved model and what to do with it; every other key overrides the checkpoint's own config."""
 
     checkpoint: str | None = option(None, "checkpoint file, run directory or MLflow run id")
-    split: Split = option(Split.val, "part of the data to evaluate")
     trust_code: bool = option(False, "run the factory functions that the checkpoint's config names")
+
+
+@dataclass
+class EvaluateConfig(CheckpointConfig):
+    """A saved model and where to measure it."""
+
+    split: Split = option(Split.val, "part of the data to evaluate")
+
+
+@dataclass
+class PredictSection:
+    """Images to classes."""
+
+    input: str | None = option(None, "folder (searched through), glob pattern, image, or .txt file with an image a line, relative to it")
+    output: str = option("predictions.csv", ".csv or .jsonl (JSON lines) file; a bare name lies in the run directory")
+
+
+@dataclass
+class PredictConfig(CheckpointConfig):
+    """A saved model and the images to classify."""
+
+    predict: PredictSection = section(PredictSection, "images to classes")
+
+
+@dataclass
+class ExportSection:
+    """A model for other programs."""
+
+    formats: list[str] = option(["onnx", "pt2", "safetensors"], "what to write: onnx, pt2 (torch.export), safetensors (weights alone)")
+    tolerance: float = option(1e-3, "largest difference of a logit on real images before exit code 5", above=0)
+
+
+@dataclass
+class ExportConfig(CheckpointConfig):
+    """A saved model and the formats to write it in."""
+
+    split: Split = option(Split.val, "part of the data whose images the files are checked on")
+    export: ExportSection = section(ExportSection, "a model for other programs")
 
 
 @dataclass
 class DoctorSection:
     """The doctor."""
 
-    check: Check = option(Check.machine, "machine: what works and what is fast here; coverage: the dtype of each matmul of the network")
+    check: Check = option(
+        Check.machine,
+        "machine: what works and what is fast here; coverage: the dtype of each matmul of the network; runs: close runs whose process "
+        "died; resume_proof: whether a resumed run equals one that went straight on, bit for bit",
+    )
 
 
 @dataclass
@@ -492,6 +533,9 @@ class DoctorConfig(Config):
 
     doctor: DoctorSection = section(DoctorSection, "the doctor")
 
+
+JOBS: dict[str, type[Config]] = {"train": Config, "evaluate": EvaluateConfig, "predict": PredictConfig, "export": ExportConfig}
+"""Entry point that makes a run directory -> its config."""
 
 OPTIONS: dict[str, dict[str, type]] = {
     "model": {

@@ -5,11 +5,11 @@ from typing import get_type_hints
 
 from hydra.core.config_store import ConfigStore
 
-from src.config.schema import OPTIONS, Config, DoctorConfig, EvaluateConfig
+from src.config.schema import JOBS, OPTIONS, Config, DoctorConfig
 
 VERSION_BASE = "1.3"
 
-BASES: dict[str, type] = {"base": Config, "base_evaluate": EvaluateConfig, "base_doctor": DoctorConfig}
+BASES: dict[str, type] = {f"base_{job}": kind for job, kind in JOBS.items()} | {"base": Config, "base_doctor": DoctorConfig}
 
 
 @cache

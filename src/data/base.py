@@ -108,6 +108,10 @@ class Data:
     image_size: int
     mean: list[float]
     std: list[float]
+    pixel_channels: int
+    """Channels of decoded images, 1 or 3; the network's input may have more."""
+    pixel_size: int
+    """Side in pixels at which decoded images come to the device, which resizes them to ``image_size``."""
     digest: str
     train_size: int
     val_size: int

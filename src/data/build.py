@@ -13,7 +13,7 @@ from src.data.broken import readable
 from src.data.choose import data_digest, evaluation_images, training_images, validation_source
 from src.data.decoder import decode_all, resolve_workers
 from src.data.feed import OrderedFeed, ShuffledFeed, Stock, Store
-from src.data.images import Images
+from src.data.images import Images, spread
 from src.data.preprocess import Preprocess, pixel_statistics
 from src.data.resident import ResidentStore
 from src.data.sampler import Plan, eval_batch_size
@@ -52,6 +52,8 @@ def build_data(config: DataConfig, *, batch_size: int, accumulate: int, seed: in
         image_size=image_size,
         mean=mean,
         std=std,
+        pixel_channels=train.channels,
+        pixel_size=train.stored_size(image_size),
         digest=data_digest(source),
         train_size=len(train.labels),
         val_size=len(val.labels),
@@ -95,6 +97,15 @@ def build_eval(
     stock = _stock(images, store, Preprocess(form, placement=placement), placement=placement)
     eval_size = eval_batch_size(batch_size, accumulate=accumulate)
     return OrderedFeed(stock, batch_size=eval_size, placement=placement, broken_images=broken)
+
+
+def example_pixels(config: DataConfig, *, split: Split, count: int, size: int, class_names: list[str]) -> Tensor:
+    """uint8 [at most count, C, size, size]: some images of a split, spread over it, as the network's preprocessing gets them.
+
+    Raises like ``build_data``.
+    """
+    images = evaluation_images(load_source(config, class_names=class_names), config, split)
+    return images.decode(spread(len(images.labels), count), size=size)
 
 
 @dataclass(frozen=True)

@@ -16,9 +16,10 @@ _TRANSPARENT = {"RGBA", "RGBa", "LA", "La", "PA"}
 _SIXTEEN_BIT = {"I;16", "I;16B", "I;16L", "I;16N", "I"}
 
 
-def decode(path: Path, *, size: int) -> np.ndarray:
-    """The image as uint8 [3, size, size]. Raises DataError naming the path and the cause if it can't be read."""
-    return np.asarray(to_square(_read(path), size=size)).transpose(2, 0, 1)
+def decode(path: Path, *, size: int, channels: int = 3) -> np.ndarray:
+    """The image as uint8 [channels, size, size], RGB or grey. Raises DataError naming the path and the cause if it can't be read."""
+    image = to_square(_read(path), size=size)
+    return np.asarray(image.convert("L"))[None] if channels == 1 else np.asarray(image).transpose(2, 0, 1)
 
 
 def why_unreadable(path: Path) -> DataError | None:

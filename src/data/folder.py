@@ -14,7 +14,7 @@ from src.data.decode import printable
 from src.data.images import FileImages
 from src.errors import ConfigError, DataError
 
-_EXTENSIONS = (".jpg", ".jpeg", ".png", ".bmp", ".webp", ".gif", ".tif", ".tiff", ".ppm")
+EXTENSIONS = (".jpg", ".jpeg", ".png", ".bmp", ".webp", ".gif", ".tif", ".tiff", ".ppm")
 _SPLITS = ("train", "val", "test")
 
 
@@ -66,11 +66,11 @@ class FolderSource:
         for class_name in found:
             files = _image_files(folder / class_name)
             if split == "train" and not files:
-                raise DataError(f"{folder / class_name} holds no image ({' '.join(_EXTENSIONS)}); fill the class folder or remove it")
+                raise DataError(f"{folder / class_name} holds no image ({' '.join(EXTENSIONS)}); fill the class folder or remove it")
             names += [os.path.relpath(path, self._root) for path in files]
             labels += [self.class_names.index(class_name)] * len(files)
         if not names:
-            raise DataError(f"{folder} holds no image ({' '.join(_EXTENSIONS)}) in its class folders; add some or remove the folder")
+            raise DataError(f"{folder} holds no image ({' '.join(EXTENSIONS)}) in its class folders; add some or remove the folder")
         return FileImages(self._root, names, torch.tensor(labels))
 
 
@@ -90,9 +90,9 @@ def _image_files(folder: Path) -> list[str]:
     found: list[str] = []
     for parent, folders, names in os.walk(folder, onerror=_refuse):
         # A folder that is called like an image is listed as one, for reading it to name it.
-        posing = [name for name in folders if name.lower().endswith(_EXTENSIONS)]
+        posing = [name for name in folders if name.lower().endswith(EXTENSIONS)]
         folders[:] = [name for name in folders if name not in posing]
-        found += [os.path.join(parent, name) for name in (*names, *posing) if name.lower().endswith(_EXTENSIONS) and name[0] != "."]
+        found += [os.path.join(parent, name) for name in (*names, *posing) if name.lower().endswith(EXTENSIONS) and name[0] != "."]
     return sorted(found)
 
 

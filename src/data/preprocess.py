@@ -18,6 +18,7 @@ class Preprocess:
         # (x / 255 - mean) / std as one multiply-add; one channel of x broadcasts to the channels of the scale.
         self._scale = _per_channel(1 / (255 * std), placement.device)
         self._shift = _per_channel(-mean / std, placement.device)
+        self.form = form
         self.size = form.image_size
         self._memory_format = torch.channels_last if placement.channels_last else torch.contiguous_format
 

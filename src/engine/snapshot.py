@@ -91,6 +91,8 @@ def snapshot(parts: Parts, state: TrainState) -> dict[str, Any]:
             "image_size": data.image_size,
             "mean": list(data.mean),
             "std": list(data.std),
+            "pixel_channels": data.pixel_channels,
+            "pixel_size": data.pixel_size,
             "digest": data.digest,
             "num_classes": parts.num_classes,
         },

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 import yaml
 
 from src.config import runfile
-from src.config.schema import Config, EvaluateConfig, GroupConfig
+from src.config.schema import JOBS, Config, GroupConfig
 from src.errors import ConfigError, RankLostError
 from src.launch import outcome as outcomes, parent
 from src.launch.card import failure_card
@@ -125,7 +125,7 @@ def follow(place: Torchrun) -> int:
     with StopSignals(peer_failed=lambda: a_peer_failed(run_dir, rank=place.rank)) as signals:
         from src.runtime import logs
 
-        config = runfile.to_config(yaml.safe_load(order["config"]), EvaluateConfig if order["job"] == "evaluate" else Config)
+        config = runfile.to_config(yaml.safe_load(order["config"]), JOBS[order["job"]])
         set_library_variables(deterministic=config.deterministic)
         logs.set_up(on_console=False)
         return int(_share(config, run_dir=run_dir, signals=signals).exit_code)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from src.checkpoint import find, manifest
 from src.config import runfile
-from src.config.schema import Config, EvaluateConfig, GroupConfig
+from src.config.schema import CheckpointConfig, Config, GroupConfig
 from src.errors import CheckpointError, ExitCode
 from src.launch import elastic, outcome as outcomes
 from src.launch.card import card_lines, failure_card
@@ -59,7 +59,7 @@ def next_attempt(config: Config, run_dir: Path) -> Config:
 
     Raises ``CheckpointError`` if every checkpoint there is damaged.
     """
-    if isinstance(config, EvaluateConfig):
+    if isinstance(config, CheckpointConfig):
         return config
     path = find.newest_valid(run_dir / "checkpoints")
     start = str(path) if path is not None else config.resume

@@ -10,7 +10,7 @@ from typing import Any
 from src.checkpoint import find
 from src.config import runfile
 from src.config.checks import num_processes
-from src.config.schema import Config, CustomDataConfig, CustomModelConfig, EvaluateConfig, GroupConfig
+from src.config.schema import JOBS, CheckpointConfig, Config, CustomDataConfig, CustomModelConfig, GroupConfig
 from src.launch import adopt, group, resume
 from src.launch.card import card_lines, failure_card
 from src.launch.devices import visible_cuda_devices
@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 
 
 def run_job(config: Config, *, run_dir: Path, overrides: list[str], notes: Sequence[str] = ()) -> JobResult:
-    """Run a checked config (training, or an evaluation for ``EvaluateConfig``) in its own, already claimed directory.
+    """Run a checked config (of any kind in ``JOBS``) in its own, already claimed directory.
 
     ``notes`` are logged at the start.
 
@@ -62,7 +62,7 @@ def run_job(config: Config, *, run_dir: Path, overrides: list[str], notes: Seque
 
 def job_name(config: Config) -> str:
     """The entry point this config belongs to."""
-    return "evaluate" if isinstance(config, EvaluateConfig) else "train"
+    return next(name for name, kind in JOBS.items() if type(config) is kind)
 
 
 def _import_torch(config: Config) -> None:
@@ -99,15 +99,15 @@ def finish(
         for line in card_lines(outcome, run_dir=run_dir):
             log.error(line)
     best = result["checkpoint"]["best"] or result["checkpoint"]["last"]
-    loader = best_model_loader(run_dir / best) if best and config.tracking.log_model and not isinstance(config, EvaluateConfig) else None
+    loader = best_model_loader(run_dir / best) if best and config.tracking.log_model and not isinstance(config, CheckpointConfig) else None
     failed = tracking.close(outcome.status, result=result, load_best=loader)
     if failed:
         result["artifacts_not_uploaded"] = list(failed)
         write_json(run_dir / "result.json", result)
     own_code = isinstance(config.model, CustomModelConfig) or isinstance(config.data, CustomDataConfig)
-    unfinished = outcome.status != "FINISHED" and result["checkpoint"]["last"] is not None and not isinstance(config, EvaluateConfig)
+    unfinished = outcome.status != "FINISHED" and result["checkpoint"]["last"] is not None and not isinstance(config, CheckpointConfig)
     again = [text for text in overrides if text.partition("=")[0] != "resume"] if unfinished else None
-    for line in closing_lines(result, run_dir=run_dir, asked=config.precision.name, own_code=own_code, again=again):
+    for line in closing_lines(result, run_dir=run_dir, own_code=own_code, again=again):
         log.info(line)
     return result
 

@@ -1,27 +1,15 @@
 """From what a user typed for a checkpoint to the file: a path, or the id of an MLflow run on this machine."""
 
-import fcntl
 import os
 from pathlib import Path
 
 from src.checkpoint import find
 from src.config.resolve import RUN_ID
 from src.errors import CheckpointError
-from src.sweep.directory import LOCK
 from src.tracking.uri import resolve_uri
 
 PROJECT_ROOT = Path(__file__).resolve().parents[2]
 RUN_DIR_TAG = "halfstep.run_dir"
-
-
-def is_abandoned(run_dir: str) -> bool:
-    """Whether a run directory of this machine is held by no process any more."""
-    try:
-        with (Path(run_dir) / LOCK).open() as file:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:  # there is none here, or its process lives
-        return False
-    return True
 
 
 def store_uri(uri: str | None) -> str:

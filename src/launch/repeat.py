@@ -6,7 +6,7 @@ from pathlib import Path
 
 from src.config import runfile
 from src.config.checks import check
-from src.config.schema import OPTIONS, Config, EvaluateConfig
+from src.config.schema import JOBS, OPTIONS, Config
 from src.errors import ConfigError, HalfstepError
 from src.launch import adopt
 from src.sweep.directory import claim_new
@@ -33,11 +33,12 @@ def _repeat(run_file: Path) -> int:
 
 
 def read(run_file: Path) -> Config:
-    """The config of a run; it tells itself whether it is an evaluation's. Raises ``ConfigError`` if it is none."""
-    try:
-        return runfile.load(run_file)
-    except ConfigError as error:
+    """The config of a run; it tells itself of which kind. Raises ``ConfigError`` if it is none."""
+    first: ConfigError | None = None
+    for kind in JOBS.values():
         try:
-            return runfile.load(run_file, EvaluateConfig)
-        except ConfigError:
-            raise error from None
+            return runfile.load(run_file, kind)
+        except ConfigError as error:
+            first = first or error
+    assert first is not None
+    raise first

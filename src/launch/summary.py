@@ -9,6 +9,9 @@ from typing import Any
 from rich.text import Text
 from rich.tree import Tree
 
+_MEASURED = ("val/", "test/", "train/loss", "train/accuracy", "train/top5", "train/ece")
+"""Beginnings of the metrics that say how good a model is."""
+
 
 def config_tree(content: dict[str, Any]) -> Tree:
     """The composed config: one branch a section."""
@@ -17,9 +20,7 @@ def config_tree(content: dict[str, Any]) -> Tree:
     return tree
 
 
-def closing_lines(
-    result: dict[str, Any], *, run_dir: Path, asked: str, own_code: bool = False, again: list[str] | None = None
-) -> list[str]:
+def closing_lines(result: dict[str, Any], *, run_dir: Path, own_code: bool = False, again: list[str] | None = None) -> list[str]:
     """The end of a run in a dozen lines: metrics, what was computed, speed, where everything is, what to type next.
 
     ``own_code``: a function of the user's own took part, which an evaluation must be allowed to run. ``again``: the overrides
@@ -29,17 +30,22 @@ def closing_lines(
     best = result.get("best")
     if best and best["value"] is not None:
         rows.append(("best", f"{result['objective']['name']} {best['value']:.4f} at epoch {best['epoch']}, step {best['step']}"))
-    metrics = {name: value for name, value in result["metrics"].items() if name.startswith(("val/", "train/loss", "train/accuracy"))}
+    metrics = {name: value for name, value in result["metrics"].items() if name.startswith(_MEASURED)}
     if metrics:
         rows.append(("last", "  ".join(f"{name} {value:.4f}" for name, value in sorted(metrics.items()) if value is not None)))
     if precision := result["precision"]:
         scaling = "loss scaling on" if precision["scaler"] else "no loss scaling"
-        rows.append(("computed in", f"{precision['dtype']} on {result['device']}, {scaling} (precision={asked})"))
+        rows.append(("computed in", f"{precision['dtype']} on {result['device']}, {scaling} (precision={precision['name']})"))
         rows.append(("ranks", str(result["world_size"])))
     if result.get("samples_per_second"):
-        rows.append(("speed", f"{result['samples_per_second']:,.0f} images/s in training"))
+        rows.append(("speed", f"{result['samples_per_second']:,.0f} images/s" + ("" if "predictions" in result else " in training")))
     if result.get("skipped_updates"):
         rows.append(("skipped", f"{result['skipped_updates']} of {result['steps']} updates had inf or NaN gradients"))
+    if found := result.get("predictions"):
+        broken = f", {found['broken']} could not be read" if found["broken"] else ""
+        rows.append(("predictions", f"{run_dir / found['path']} ({found['count']} images{broken})"))
+    if export := result.get("export"):
+        rows.append(("how to feed", str(run_dir / export["preprocessing"])))
     rows.append(("run directory", str(run_dir)))
     if again is not None:
         rows.append(("go on", f"{_python()} -m src.train {' '.join([*map(shlex.quote, again), override('resume', run_dir)])}"))

@@ -10,8 +10,9 @@ from typing import Any
 
 from src.config.schema import Config
 from src.errors import TryAgainError
+from src.launch.abandoned import look_at
 from src.launch.files import write_json
-from src.launch.locate import RUN_DIR_TAG, is_abandoned, store_uri
+from src.launch.locate import RUN_DIR_TAG, store_uri
 from src.launch.record import files, open_run, outcome_tags, record_end
 from src.tracking import journal
 from src.tracking.base import Status, Tracker
@@ -101,8 +102,20 @@ class RunTracking:
             log.info("the MLflow store is there now, and gets the run from its start")
         self._mlflow.log_artifacts({"run.yaml": run_dir / "run.yaml"})
         self._send_to(self._mlflow)
-        close_abandoned(uri, str(self.ref["experiment_id"]), tag=RUN_DIR_TAG, is_abandoned=is_abandoned)
+        self._close_abandoned(uri)
         return True
+
+    def _close_abandoned(self, uri: str) -> None:
+        try:
+            runs = close_abandoned(
+                uri, tag=RUN_DIR_TAG, ended=lambda run_dir: look_at(Path(run_dir)).ended, experiment_id=self.ref["experiment_id"]
+            )
+        except TryAgainError as error:
+            log.warning("runs of killed launchers can't be closed now: %s", error)
+            return
+        for run in runs:
+            if run.closed is not None:
+                log.info("MLflow run %s is closed as %s: its launcher was gone", run.run_id, run.closed)
 
     def _go_on_without_mlflow(self, error: Exception) -> bool:
         away = isinstance(error, TryAgainError)

@@ -18,8 +18,9 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import DictConfig
 
 from src.config.docs import CONF_DIR
-from src.config.schema import Config
+from src.config.schema import Config, EvaluateConfig
 from src.config.store import VERSION_BASE, register
+from src.config.values import show
 from src.errors import ConfigError, ExitCode, HalfstepError
 from src.launch import adopt
 from src.launch.result import JobResult
@@ -90,10 +91,19 @@ def _run_command(task: Task, app: App, argv: Sequence[str]) -> int:
         return _run(task, app, plan, claim)
 
 
-def run_plain(task: Callable[[Any], int], *, config_name: str, kind: type[Config]) -> int:
-    """A command that leaves no run directory: the pre-flight, then ``task`` with each job's config; returns the first bad exit code.
+def launch(job: Job) -> JobResult:
+    """Run one job of whatever kind; how it departs from its checkpoint's config is said at its start."""
+    from src.launch import job as launcher  # late: the pre-flight must not pay for what a run needs
 
-    ``task`` may raise a ``HalfstepError``.
+    notes = [f"{d.key}: {show(d.saved)} in the checkpoint, {show(d.used)} here" for d in job.differences]
+    return launcher.run_job(job.config, run_dir=job.run_dir, overrides=job.overrides, notes=notes)
+
+
+def run_plain(task: Callable[[Any, list[str]], int], *, config_name: str, kind: type[Config]) -> int:
+    """A command that leaves no run directory: the pre-flight, then ``task`` for each job; returns the first bad exit code.
+
+    ``task`` gets the job's config, and the words that lead to it on the command line of another entry point too. It may raise a
+    ``HalfstepError``.
     """
     app, argv = App(config_name, kind), sys.argv[1:]
     try:
@@ -103,7 +113,8 @@ def run_plain(task: Callable[[Any], int], *, config_name: str, kind: type[Config
         plan = preflight(argv, app)
         if args.cfg:
             return _call_hydra(lambda node: None, app, [*plan.overrides, *_flags(args)])
-        codes = [task(job.config) for job in plan.jobs]
+        own_options = [] if args.config_dir is None else ["--config-dir", args.config_dir]
+        codes = [task(job.config, [*job.overrides, *own_options]) for job in plan.jobs]
     except HalfstepError as error:
         _report(str(error))
         return int(error.exit_code)
@@ -163,7 +174,7 @@ def _run(task: Task, app: App, plan: Plan, claim: Claim) -> int:
     if plan.multirun:
         from src.sweep.summary import show_summary  # late: rich is slow to import, and the pre-flight has a second at most
 
-        show_summary(finished, planned=len(plan.jobs))
+        show_summary(finished, planned=len(plan.jobs), sweep_dir=claim.path, evaluated=app.kind is EvaluateConfig)
     if code or not finished:
         return int(code or ExitCode.ERROR)
     if plan.multirun:

@@ -13,7 +13,7 @@ from src.config.schema import OPTIONS
 from src.errors import ConfigError
 from src.launch.locate import locate
 
-OWN = ("name", "resume", "tags", "tracking", "checkpoint", "split", "trust_code")
+OWN = ("name", "resume", "tags", "tracking", "checkpoint", "split", "trust_code", "predict", "export")
 """Keys of this run, never taken from the checkpoint."""
 
 

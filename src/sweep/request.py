@@ -10,12 +10,13 @@ from omegaconf import DictConfig
 from src.config.checks import check
 from src.config.resolve import WEIGHTS_BY_NAME, absolute_paths, with_defaults
 from src.config.runfile import flatten, plain, to_config
-from src.config.schema import OPTIONS, Config
+from src.config.schema import OPTIONS, Config, PredictConfig
 from src.errors import ConfigError
 from src.launch import adopt
 from src.launch.locate import locate, store_uri
 from src.sweep import inherit
 from src.sweep.overrides import EXPERIMENT, is_choice, is_hydra, value_keys
+from src.sweep.saved import refuse_damaged, refuse_foreign
 
 
 @dataclass(frozen=True)
@@ -41,11 +42,20 @@ class Request:
     differences: list[inherit.Difference]
 
 
+def refuse_output(path: Path) -> None:
+    """Raise ``ConfigError`` if the file exists already or can't be written."""
+    if path.exists():
+        raise ConfigError(f"predict.output={path} exists; nothing is overwritten: give another name, or remove it")
+    if not path.parent.is_dir():
+        raise ConfigError(f"predict.output={path}: there is no folder {path.parent}; make it first")
+
+
 def build(node: DictConfig, overrides: Sequence[Override], app: App, *, base: Path) -> Request:
     """The checked request of one composed job; ``overrides`` are the user's own, without inherited choices."""
     data, differences = plain(node), []
     if app.inherits:
         path, saved = inherit.saved_config(data["checkpoint"], base=base, uri=data["tracking"]["uri"])
+        refuse_damaged(path)
         _refuse_model(overrides)
         chosen = [o.key_or_group for o in overrides if is_choice(o)]
         keys = [key for o in overrides if not is_choice(o) and not is_hydra(o) for key in value_keys(o)]
@@ -53,11 +63,16 @@ def build(node: DictConfig, overrides: Sequence[Override], app: App, *, base: Pa
         differences = inherit.differences(flatten(to_config(saved)), flatten(to_config(data, app.kind)))
     config = with_defaults(absolute_paths(to_config(data, app.kind), base))
     if config.resume not in (None, "auto"):
-        # A missing checkpoint is found out now, not in a run directory of its own.
-        config = replace(config, resume=str(locate(config.resume, best=False, uri=config.tracking.uri)))
+        # A missing or damaged checkpoint is found out now, not in a run directory of its own.
+        start = locate(config.resume, best=False, uri=config.tracking.uri)
+        refuse_damaged(start)
+        config = replace(config, resume=str(start))
     if config.model.pretrained not in (None, "", *WEIGHTS_BY_NAME) and not app.inherits:
         weights = locate(str(config.model.pretrained), best=True, uri=config.tracking.uri)
+        refuse_foreign(weights)
         config = replace(config, model=replace(config.model, pretrained=str(weights)))
+    if isinstance(config, PredictConfig) and (found := Path(config.predict.output)).is_absolute():
+        refuse_output(found)
     check(adopt.as_started(config), cuda_devices=adopt.num_cuda_devices())
     if config.tracking.name == "mlflow":
         store_uri(config.tracking.uri)  # refuses an address that no store has

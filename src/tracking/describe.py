@@ -4,7 +4,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from src.config.schema import Config, EvaluateConfig
+from src.config.schema import JOBS, Config
 from src.tracking.messages import shown_uri
 
 NOTE_TAG = "mlflow.note.content"
@@ -16,7 +16,7 @@ _SHOWN = ("model", "data", "optim", "schedule", "precision", "parallel")
 
 def description(config: Config, *, overrides: Sequence[str], result: Mapping[str, Any] | None = None) -> str:
     """Markdown for people; ``result`` is the content of result.json once the run has ended. Passwords in addresses are left out."""
-    entry_point = "evaluate" if isinstance(config, EvaluateConfig) else "train"
+    entry_point = next(job for job, kind in JOBS.items() if type(config) is kind)
     names = [getattr(config, group).name for group in _SHOWN]
     lines = [
         "```sh",

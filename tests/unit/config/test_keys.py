@@ -55,7 +55,7 @@ def test_every_key_of_every_option_is_known() -> None:
         ("trian.epoch", "did you mean train.epochs?"),
         ("precision.init_scale", "did you mean precision.scaler.init_scale?"),
         ("nme", "did you mean name?"),
-        ("save.directory", "use one of save.every_epochs, save.keep"),
+        ("save.directory", "use one of save.every_epochs, save.every_steps, save.keep"),
         ("optim.momentum", "belongs to optim=sgd; optim=adamw has no such option"),
         ("seed.x", "seed is a single value; write seed=VALUE"),
         ("zzzzzz", "--help lists them all"),

@@ -24,7 +24,8 @@ FLOAT16 = {"name": "amp", "dtype": "float16", "scaler": {"init_scale": 256.0, "g
 PRECISIONS = {"fp32": {"name": "fp32"}, "bf16": {"name": "amp", "dtype": "bfloat16"}, "fp16": FLOAT16}
 HALF = {"o2": FLOAT16 | {"name": "o2"}, "o3": FLOAT16 | {"name": "o3"}}
 CONTRACT = {
-    "train/loss", "train/accuracy", "train/lr", "train/grad_norm", "val/loss", "val/accuracy", "val/top5", "val/ece", "perf/images_per_second",
+    "train/loss", "train/accuracy", "train/lr", "train/grad_norm", "val/loss", "val/accuracy", "val/top5", "val/ece",
+    "perf/images_per_second",
     "perf/step_ms", "perf/epoch_seconds", "perf/data_wait", "perf/peak_memory_gib", "amp/scale", "amp/skipped_updates",
     "amp/nonfinite_gradients", "amp/underflow_share",
 }  # fmt: skip

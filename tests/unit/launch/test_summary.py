@@ -68,7 +68,7 @@ def test_the_tree_shows_every_key_and_value():
 
 def test_the_end_says_what_was_reached_and_where_it_is():
     run_dir = Path("/runs/a b")
-    lines = dict(line.split("  ", 1) for line in closing_lines(RESULT, run_dir=run_dir, asked="amp"))
+    lines = dict(line.split("  ", 1) for line in closing_lines(RESULT, run_dir=run_dir))
     values = {key.strip(): value.strip() for key, value in lines.items()}
     assert values["best"] == "val/accuracy 0.9000 at epoch 2, step 8"
     assert values["last"] == "val/accuracy 0.9000  val/loss 0.5000"
@@ -85,7 +85,7 @@ def test_the_end_says_what_was_reached_and_where_it_is():
 def test_a_run_that_reached_nothing_still_ends_with_its_directory():
     nothing = {"objective": {"name": "val/accuracy", "value": None}, "metrics": {}, "best": None, "precision": None}
     nothing |= {"checkpoint": {"best": None, "last": None}, "tracking": {"uri": None, "run_id": None}}
-    assert closing_lines(nothing, run_dir=Path("/runs/x"), asked="amp") == ["run directory  /runs/x"]
+    assert closing_lines(nothing, run_dir=Path("/runs/x")) == ["run directory  /runs/x"]
 
 
 def test_a_tracking_server_is_its_own_ui():
@@ -95,6 +95,6 @@ def test_a_tracking_server_is_its_own_ui():
 def test_tensorboard_files_come_with_their_command(tmp_path):
     run_dir = tmp_path / "a b"
     (run_dir / "tensorboard").mkdir(parents=True)
-    lines = dict(line.split("  ", 1) for line in closing_lines(RESULT, run_dir=run_dir, asked="amp"))
+    lines = dict(line.split("  ", 1) for line in closing_lines(RESULT, run_dir=run_dir))
     values = {key.strip(): value.strip() for key, value in lines.items()}
     assert shlex.split(values["TensorBoard"]) == [sys.executable, "-m", "tensorboard.main", "--logdir", str(run_dir / "tensorboard")]

@@ -1,0 +1,145 @@
+"""Writing a saved network for other programs: each file is checked on real images before it gets its name."""
+
+import logging
+import os
+import warnings
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from statistics import median
+from time import perf_counter
+from typing import Any
+
+import torch
+from rich.table import Table
+from torch import Tensor
+
+from src import build
+from src.config.schema import ExportConfig
+from src.data.build import example_pixels
+from src.errors import CheckpointError, DataError
+from src.launch.files import write_json
+from src.network import load_model
+from src.runtime import logs, rank as ranks
+from src.serving.formats import PixelsToLogits, Run, refuse_missing_packages, write_onnx, write_pt2, write_safetensors
+
+log = logging.getLogger(__name__)
+
+NUM_IMAGES = 32
+REPEATS = 9
+
+
+@torch.no_grad()
+def export(config: ExportConfig, payload: dict[str, Any], *, run_dir: Path) -> dict[str, Any]:
+    """Write ``model.FORMAT`` and ``model.json``, which says how to feed them, into ``run_dir``; returns result.json's share.
+
+    Everything is computed in float32 on the CPU. Raises ``CheckpointError`` (exit code 5) for a file whose logits differ by more than
+    ``export.tolerance``, and ``ConfigError`` for a format that needs a missing package.
+    """
+    refuse_missing_packages(config.export.formats)
+    ranks.use_threads(1)
+    model = PixelsToLogits(load_model(payload, trust_code=config.trust_code), build.input_format(payload)).eval()
+    pixels, source = parity_images(config, payload)
+    expected = model(pixels)
+    about = description(payload)
+    writers: dict[str, Callable[[Path], Run]] = {
+        "onnx": partial(write_onnx, model, pixels),
+        "pt2": partial(write_pt2, model, pixels),
+        "safetensors": partial(write_safetensors, model, about, load_model(payload, trust_code=config.trust_code)),
+    }
+    eager_ms = milliseconds(model, pixels)
+    files = {}
+    for name in dict.fromkeys(config.export.formats):
+        path = run_dir / f"model.{name}"
+        files[name] = written(path, writers[name], pixels, expected, tolerance=config.export.tolerance)
+        log.info("%s: largest difference %.2g on %d images (%s)", path.name, files[name]["max_difference"], len(pixels), source)
+    write_json(run_dir / "model.json", about)
+    logs.console.print(table(files, eager_ms=eager_ms))
+    return {
+        "export": {"files": files, "parity_images": source, "count": len(pixels), "eager_ms": eager_ms, "preprocessing": "model.json"},
+        "precision": {"name": "fp32", "dtype": "float32", "scaler": False},
+        "world_size": 1,
+        "device": ranks.device_name(torch.device("cpu")),
+    }
+
+
+def parity_images(config: ExportConfig, payload: dict[str, Any]) -> tuple[Tensor, str]:
+    """uint8 [N, C, S, S] of the checkpoint's data and the split's name; noise, and that word, where the data can't be reached."""
+    data = payload["data"]
+    try:
+        images = example_pixels(
+            config.data, split=config.split, count=NUM_IMAGES, size=data["pixel_size"], class_names=payload["class_names"]
+        )
+        return images, f"{config.data.name} {config.split.name}"
+    except DataError as error:
+        log.warning("the files are checked on noise, since the images can't be reached: %s", error)
+        shape = (NUM_IMAGES, data["pixel_channels"], data["pixel_size"], data["pixel_size"])
+        return torch.randint(256, shape, dtype=torch.uint8, generator=torch.Generator().manual_seed(0)), "noise"
+
+
+def written(path: Path, write: Callable[[Path], Run], pixels: Tensor, expected: Tensor, *, tolerance: float) -> dict[str, Any]:
+    """Write under a temporary name, compare for the whole batch and for one image, then give the file its name."""
+    temporary = path.with_name(f".{os.getpid()}-{path.name}")
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # the exporters' own deprecations are nothing to act on
+            try:
+                run = write(temporary)
+            except Exception as error:  # whatever an exporter can't do raises about anything
+                reason = str(error).strip().partition("\n")[0] or type(error).__name__
+                raise CheckpointError(f"the network can't be written as {path.name} ({reason}); leave it out of export.formats") from error
+            found = run(pixels)
+            difference = max(largest(found, expected), largest(run(pixels[:1]), expected[:1]))
+            if not difference <= tolerance:
+                raise CheckpointError(
+                    f"{path.name} computes other logits than the checkpoint: the largest difference is {difference:.3g}, "
+                    f"export.tolerance={tolerance:g}; the file was not kept"
+                )
+            ms = milliseconds(run, pixels)
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
+    same = bool((found.argmax(dim=1) == expected.argmax(dim=1)).all())
+    return {"path": path.name, "bytes": path.stat().st_size, "max_difference": difference, "same_classes": same, "ms": ms}
+
+
+def description(payload: dict[str, Any]) -> dict[str, Any]:
+    """What somebody needs to feed the files: the rest of the preprocessing is inside them (but not in safetensors: weights alone)."""
+    data = payload["data"]
+    size, channels = data["pixel_size"], data["pixel_channels"]
+    return {
+        "input": f"pixels: uint8 [N, {channels}, {size}, {size}], {'RGB' if channels == 3 else 'grey (ITU-R 601 luma)'}, 0 to 255",
+        "resize": f"EXIF orientation; shorter side to {size} pixels, bilinear with antialiasing (Pillow's ImageOps.fit); centre crop",
+        "output": f"logits: float32 [N, {data['num_classes']}]; softmax gives probabilities",
+        "class_names": payload["class_names"],
+        "inside": {"mean": data["mean"], "std": data["std"], "of": "pixels / 255", "image_size": data["image_size"]},
+        "model": payload["config"]["model"],
+        "step": payload["state"]["step"],
+    }
+
+
+def largest(found: Tensor, expected: Tensor) -> float:
+    """The largest absolute difference; NaN if there is one."""
+    return float((found.float() - expected).abs().max())
+
+
+def milliseconds(run: Run, pixels: Tensor) -> float:
+    """The median time of a batch, after one to warm up."""
+    times = []
+    for _ in range(REPEATS + 1):
+        began = perf_counter()
+        run(pixels)
+        times.append(1000 * (perf_counter() - began))
+    return median(times[1:])
+
+
+def table(files: dict[str, dict[str, Any]], *, eager_ms: float) -> Table:
+    """What was written, how exact and how fast it is."""
+    shown = Table(box=None, pad_edge=False)
+    for column in ("file", "MiB", "largest difference", "same classes", f"ms for {NUM_IMAGES} images"):
+        shown.add_column(column, justify="left" if column == "file" else "right")
+    shown.add_row("(eager, float32, CPU)", "", "", "", f"{eager_ms:.1f}")
+    for found in files.values():
+        cells = (f"{found['bytes'] / 2**20:.1f}", f"{found['max_difference']:.1e}", "yes" if found["same_classes"] else "NO")
+        shown.add_row(found["path"], *cells, f"{found['ms']:.1f}")
+    return shown
