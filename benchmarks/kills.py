@@ -1,11 +1,12 @@
 """Kill a rank or the launcher at random times, and look for anything left behind.
 
-    python benchmarks/kills.py --times 50 [--seed 0] [--out benchmarks/kills.json]
+    python benchmarks/kills.py --times 50 [--modes ddp single] [--seed 0] [--out benchmarks/kills.json]
 
-Each round starts a run of two gloo ranks on a CPU, sends SIGKILL to the launcher or to one rank at a random time after the start,
-and checks: all processes of the run are gone within 5 s of the end, a killed rank is exit code 6 with result.json, every
-checkpoint is whole, no temporary file lies about (after a killed launcher: none once the run was resumed), and ``resume=auto`` with
-the same command finishes with the weights of an undisturbed run, bit for bit.
+Each round starts a run of two gloo ranks (or of one process) on a CPU that writes a checkpoint every seven steps in the background,
+sends SIGKILL to the launcher or to one rank at a random time after the start, and checks: all processes of the run are gone within
+5 s of the end, a killed rank is exit code 6 with result.json, every checkpoint is whole, no temporary file lies about (after a killed
+launcher: none once the run was resumed), and ``resume=auto`` with the same command finishes with the weights of an undisturbed run,
+bit for bit.
 """
 
 import argparse
@@ -27,8 +28,10 @@ from src.checkpoint.load import load
 PROJECT = Path(__file__).parents[1]
 ARGS = (
     "data=synthetic", "data.size=128", "data.val_size=32", "data.pixels=8", "train.epochs=40", "train.batch_size=16", "train.log_every=1",
-    "parallel=ddp", "parallel.num_processes=2", "device=cpu", "precision=fp32", "tracking=none",
+    "device=cpu", "precision=fp32", "tracking=none", "save.every_steps=7",
 )  # fmt: skip
+MODES = {"ddp": ("parallel=ddp", "parallel.num_processes=2"), "single": ("parallel=single",)}
+TARGETS = {"ddp": ["launcher", "rank 0", "rank 1"], "single": ["launcher"]}
 GONE_SECONDS = 5.0
 
 
@@ -36,30 +39,35 @@ def main() -> None:
     """Run the rounds and write what was found after each."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--times", type=int, default=50)
+    parser.add_argument(
+        "--modes", nargs="+", choices=MODES, default=["ddp"], help="each round takes one at random; name one twice for more"
+    )
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, default=PROJECT / "benchmarks/kills.json")
     options = parser.parse_args()
     chance = random.Random(options.seed)
     with tempfile.TemporaryDirectory() as folder:
-        began = time.monotonic()
-        process = start(Path(folder) / "whole")
-        assert process.wait() == 0
-        seconds = time.monotonic() - began
-        expected = last_weights(Path(folder) / "whole")
+        seconds, expected = {}, {}
+        for mode in dict.fromkeys(options.modes):
+            began = time.monotonic()
+            assert start(Path(folder) / mode, mode).wait() == 0
+            seconds[mode], expected[mode] = time.monotonic() - began, last_weights(Path(folder) / mode)
         rounds: list[dict[str, Any]] = []
         for number in range(options.times):
-            target = chance.choice(["launcher", "rank 0", "rank 1"])
-            rounds.append(one_round(Path(folder) / str(number), target=target, after=chance.uniform(0, seconds), expected=expected))
+            mode = chance.choice(options.modes)
+            target, after = chance.choice(TARGETS[mode]), chance.uniform(0, seconds[mode])
+            rounds.append(one_round(Path(folder) / str(number), mode, target=target, after=after, expected=expected[mode]))
             bad = [entry for entry in rounds if entry["problems"]]
-            report = {"times": len(rounds), "undisturbed_seconds": round(seconds, 1), "with_problems": len(bad), "rounds": rounds}
+            took = {mode: round(value, 1) for mode, value in seconds.items()}
+            report = {"times": len(rounds), "undisturbed_seconds": took, "with_problems": len(bad), "rounds": rounds}
             options.out.write_text(json.dumps(report, indent=1) + "\n")
             sys.stdout.write(f"{number + 1}/{options.times} {json.dumps(rounds[-1])}\n")
     sys.exit(bool(bad))
 
 
-def one_round(run_dir: Path, *, target: str, after: float, expected: dict[str, torch.Tensor]) -> dict[str, Any]:
+def one_round(run_dir: Path, mode: str, *, target: str, after: float, expected: dict[str, torch.Tensor]) -> dict[str, Any]:
     """Start a run, kill ``target`` after so many seconds (a rank: as soon as there is one after that), resume, compare."""
-    process = start(run_dir)
+    process = start(run_dir, mode)
     time.sleep(after)
     killed = kill(process, run_dir, target)
     at = time.monotonic()
@@ -76,7 +84,7 @@ def one_round(run_dir: Path, *, target: str, after: float, expected: dict[str, t
             problems.append(f"exit code {code}, result {result['exit_code']}: {result['reason']}")
         problems += leftovers(run_dir)
     step = broken_checkpoints(run_dir, problems)
-    if (again := start(run_dir, "resume=auto").wait()) != 0:
+    if (again := start(run_dir, mode, "resume=auto").wait()) != 0:
         problems.append(f"the resumed run ended with {again}")
     else:
         problems += leftovers(run_dir)
@@ -84,15 +92,16 @@ def one_round(run_dir: Path, *, target: str, after: float, expected: dict[str, t
         if not all(torch.equal(weight, weights[name]) for name, weight in expected.items()):
             problems.append("the resumed run has other weights than an undisturbed one")
     return {
-        "target": target, "after_seconds": round(after, 2), "killed": killed, "exit_code": code, "gone_seconds": round(gone, 2),
+        "mode": mode, "target": target,
+        "after_seconds": round(after, 2), "killed": killed, "exit_code": code, "gone_seconds": round(gone, 2),
         "last_checkpoint": step, "problems": problems,
     }  # fmt: skip
 
 
-def start(run_dir: Path, *args: str) -> subprocess.Popen[bytes]:
+def start(run_dir: Path, mode: str, *args: str) -> subprocess.Popen[bytes]:
     """One run in a directory of its own."""
     env = dict(os.environ, PYTHONPATH=str(PROJECT), OMP_NUM_THREADS="1")
-    command = [sys.executable, "-m", "src.train", *ARGS, *args, f"hydra.run.dir={run_dir}"]
+    command = [sys.executable, "-m", "src.train", *ARGS, *MODES[mode], *args, f"hydra.run.dir={run_dir}"]
     return subprocess.Popen(command, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
 

@@ -15,7 +15,7 @@ from src.data.listing import find_images
 from src.engine import loop, snapshot
 from src.engine.evaluate import evaluate
 from src.engine.state import Parts, TrainState
-from src.launch.files import write_json
+from src.launch.files import release, write_json
 from src.launch.heartbeat import heartbeat_file
 from src.launch.outcome import Outcome, rank_log
 from src.launch.signals import StopSignals
@@ -51,6 +51,7 @@ def run_rank(config: Config, *, run_dir: Path, rank: Rank, signals: StopSignals)
         except BaseException as error:
             # Nothing collective from here on: the other ranks may be stuck, and leaving the group would wait for them.
             outcome.blame(error)
+            release(run_dir)
             outcome.memory = memory.summary(rank.device)
             file.write(f"{outcome.trace or outcome.reason}\n")  # not to the console: the launcher knows whose error is the cause
         outcome.write(run_dir)
@@ -192,4 +193,5 @@ def training_result(parts: Parts, state: TrainState) -> dict[str, Any]:
         },
         "effective": parts.effective,
         "device": ranks.device_name(parts.rank.device),
+        "dropped_points": 0 if parts.journal is None else parts.journal.dropped,
     }

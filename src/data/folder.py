@@ -28,7 +28,7 @@ class FolderSource:
         if root is None:
             raise ConfigError("data.root=null is no folder; give a folder that holds class folders, as in data.root=PATH")
         self._root = Path(root).expanduser()
-        if not self._root.is_dir():
+        if not os.path.isdir(self._root):  # false also for a name that is too long
             raise DataError(f"data.root={root} does not exist or is no folder; give a folder that holds class folders")
         present = [name for name in _SPLITS if (self._root / name).is_dir()]
         if not present:

@@ -6,13 +6,30 @@ import os
 from pathlib import Path
 from typing import Any
 
+RESERVE = ".reserve"
+_RESERVED_BYTES = 2**17
+
+
+def reserve(directory: Path) -> None:
+    """Keep some of the disk for what is written last: how the run ended must be told even where a full disk ended it."""
+    (directory / RESERVE).write_bytes(bytes(_RESERVED_BYTES))
+
+
+def release(directory: Path) -> None:
+    """Free what ``reserve`` keeps."""
+    (directory / RESERVE).unlink(missing_ok=True)
+
 
 def write_json(path: Path, content: dict[str, Any]) -> None:
     """Write strict JSON through a temporary file; numbers JSON does not have (inf, NaN) become null."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    temporary.write_text(json.dumps(_strict(content), indent=1, ensure_ascii=False, allow_nan=False) + "\n", encoding="utf-8")
-    os.replace(temporary, path)
+    try:
+        temporary.write_text(json.dumps(_strict(content), indent=1, ensure_ascii=False, allow_nan=False) + "\n", encoding="utf-8")
+        os.replace(temporary, path)
+    except OSError:
+        temporary.unlink(missing_ok=True)
+        raise
 
 
 def _strict(value: Any) -> Any:

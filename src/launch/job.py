@@ -15,7 +15,7 @@ from src.launch import adopt, group, resume
 from src.launch.card import card_lines, failure_card
 from src.launch.devices import visible_cuda_devices
 from src.launch.environment import environment_restored, set_library_variables
-from src.launch.files import write_json
+from src.launch.files import release, reserve, write_json
 from src.launch.outcome import Outcome, a_peer_failed
 from src.launch.result import JobResult
 from src.launch.signals import StopSignals
@@ -40,6 +40,7 @@ def run_job(config: Config, *, run_dir: Path, overrides: list[str], notes: Seque
     with environment_restored(), StopSignals(peer_failed=lambda: a_peer_failed(run_dir, rank=0)) as signals:
         set_library_variables(deterministic=config.deterministic)
         try:
+            reserve(run_dir)
             config, resume_run_id = resume.settle(config, run_dir)
             runfile.save(config, run_dir / "run.yaml")
             logs.console.print(config_tree(runfile.to_dict(config)), soft_wrap=True)
@@ -93,6 +94,7 @@ def finish(
     """Write ``result.json``, close the tracker's run with the true status, and say how it ended and how to go on, once."""
     tracking.wait()
     find.remove_leftovers(run_dir / "checkpoints")  # of a writer that was killed
+    release(run_dir)
     result = final_result(config, outcome, run_dir=run_dir, seconds=seconds) | {"tracking": tracking.ref}
     write_json(run_dir / "result.json", result)
     if outcome.status != "FINISHED":

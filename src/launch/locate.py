@@ -20,8 +20,15 @@ def store_uri(uri: str | None) -> str:
 def locate(reference: str, *, best: bool, uri: str | None) -> Path:
     """The checkpoint file behind a file, a run directory or a run id: the run's best one, or its newest.
 
-    Raises ``CheckpointError`` when there is none.
+    Raises ``CheckpointError`` when there is none, or the path can't be looked at.
     """
+    try:
+        return _locate(reference, best=best, uri=uri)
+    except OSError as error:  # a name that is too long, a folder that is closed to us
+        raise CheckpointError(f"{reference} can't be read: {error.strerror}; give a checkpoint file or a run directory") from None
+
+
+def _locate(reference: str, *, best: bool, uri: str | None) -> Path:
     if not RUN_ID.fullmatch(reference) or Path(reference).exists():
         return find.resolve(reference, best=best)
     from src.tracking import mlflow  # late: most command lines name no run

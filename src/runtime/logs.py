@@ -1,6 +1,7 @@
 """Logging: people read the console, files keep everything with time and rank."""
 
 import logging
+import sys
 from pathlib import Path
 
 from rich.console import Console
@@ -24,6 +25,17 @@ class _ConsoleHandler(logging.Handler):
         console.print(Text(record.getMessage(), style=_STYLES.get(record.levelno, "")), soft_wrap=True)
 
 
+class _FileHandler(logging.FileHandler):
+    """A log file that can't be written, on a full disk, is said once and ends nothing."""
+
+    failed = False
+
+    def handleError(self, record: logging.LogRecord) -> None:
+        if not self.failed:
+            self.failed = True
+            console.print(Text(f"{self.baseFilename} can't be written any more: {sys.exc_info()[1]}", style="yellow"), soft_wrap=True)
+
+
 def set_up(*, on_console: bool) -> None:
     """Set up the root logger anew: our messages and everybody's warnings on the console, if asked for."""
     root = logging.getLogger()
@@ -39,7 +51,7 @@ def set_up(*, on_console: bool) -> None:
 def add_file(path: Path, *, rank: int | None = None) -> logging.Handler:
     """Append everything that is logged to a file; returns the handler, for ``remove``."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    handler = logging.FileHandler(path, encoding="utf-8")
+    handler = _FileHandler(path, encoding="utf-8")
     who = "" if rank is None else f" rank {rank}"
     handler.setFormatter(logging.Formatter(f"%(asctime)s{who} %(levelname)s %(name)s: %(message)s"))
     logging.getLogger().addHandler(handler)

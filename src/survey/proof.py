@@ -12,8 +12,9 @@ from src.checkpoint.find import step_files
 from src.checkpoint.load import load
 from src.config.schema import Config, CustomDataConfig, CustomModelConfig
 from src.errors import CheckpointError, ConfigError
-from src.survey import child, tables
+from src.survey import child
 from src.survey.compare import Divergence, compare_payloads, compare_points, content, counts
+from src.survey.console import show_line, show_table, widen
 from src.sweep.overrides import quote
 from src.tracking.base import Point
 from src.tracking.journal import read_points
@@ -35,16 +36,15 @@ def prove_resume(config: Config, console: Console, *, overrides: Sequence[str]) 
     """
     if config.resume is not None:
         raise ConfigError("resume has no meaning for doctor.check=resume_proof, which resumes a run of its own; leave it out")
-    if not console.is_terminal:
-        console.width = tables.PLAIN_WIDTH
+    widen(console)
     with tempfile.TemporaryDirectory(prefix="halfstep-proof-") as name:
         folder = Path(name)
         typed = arguments(config, overrides)
-        tables.show_line(console, f"python -m src.train {' '.join(typed)}")
+        show_line(console, f"python -m src.train {' '.join(typed)}")
         straight, resumed = folder / "straight", folder / "resumed"
         child.run("src.train", [*typed, f"hydra.run.dir={quote(str(straight))}"], what="the run that goes straight on")
         start = choose_start(straight)
-        tables.show_line(console, f"Again from the checkpoint of step {start.stem.removeprefix('step-').lstrip('0')}.")
+        show_line(console, f"Again from the checkpoint of step {start.stem.removeprefix('step-').lstrip('0')}.")
         again = [f"resume={quote(str(start))}", f"hydra.run.dir={quote(str(resumed))}"]
         child.run("src.train", [*typed, *again], what="the resumed run")
         device = str(json.loads((straight / "result.json").read_text(encoding="utf-8"))["effective"]["device"])
@@ -107,9 +107,9 @@ def show_proof(console: Console, payload: dict[str, object], points: Sequence[Po
     """What was compared and found equal; ``payload`` is one of the checkpoints."""
     rows = [(part, f"{n['tensors']:,}", f"{n['values']:,}", f"{n['others']:,}") for part, n in content(payload).items()]
     columns = ("in each checkpoint", "tensors", "their values", "other values")
-    tables.show_table(console, columns, rows, right=columns[1:])
+    show_table(console, columns, rows, right=columns[1:])
     number = sum(counts(point, after=after) for point in points)
-    tables.show_line(
+    show_line(
         console,
         f"Proved: resumed after step {after}, steps {steps[0]} to {steps[-1]} equal those of a run that went straight on, bit for bit: "
         f"{len(steps)} checkpoints and {number} metric points. Times (perf/*) were not compared.",

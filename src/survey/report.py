@@ -12,6 +12,7 @@ from src.config.schema import Config, CustomModelConfig, PrecisionConfig
 from src.errors import ConfigError
 from src.runtime import rank as ranks
 from src.survey import machine, tables
+from src.survey.console import show_line, show_table, widen
 from src.survey.coverage import Coverage, observe
 from src.survey.formats import matmul_speeds, measurable
 from src.survey.reasons import Timing, reasons
@@ -31,11 +32,11 @@ def examine_machine(config: Config, console: Console) -> None:
     device = start(config, console)
     names = measurable(device)
     speeds = matmul_speeds(device, names)
-    tables.show_table(console, ("this machine", ""), machine.facts(device))
+    show_table(console, ("this machine", ""), machine.facts(device))
     tables.show_formats(console, names, speeds, device)
     tables.show_modes(console, machine.precision_modes(device, speeds))
     tables.show_parallel(console, machine.parallel_modes(config, device))
-    tables.show_line(console, tables.half_sentence(speeds, device))
+    show_line(console, tables.half_sentence(speeds, device))
 
 
 def examine_coverage(config: Config, console: Console) -> None:
@@ -55,26 +56,25 @@ def examine_coverage(config: Config, console: Console) -> None:
     expected = str(trial.precision.dtype).removeprefix("torch.")
     expected = formats[0] if expected == "float32" and formats else expected
     where = f"model={config.model.name} precision={name} on {ranks.device_name(device)}, random images of {shape}"
-    tables.show_line(console, f"{where}, no data loaded:")
+    show_line(console, f"{where}, no data loaded:")
     tables.show_coverage(console, coverage, images=IMAGES, expected=expected)
     forward, backward = (coverage.share((expected,), backward=backward) for backward in (False, True))
-    tables.show_line(console, f"{forward:.1%} of the forward FLOPs and {backward:.1%} of the backward FLOPs run in {expected}.")
+    show_line(console, f"{forward:.1%} of the forward FLOPs and {backward:.1%} of the backward FLOPs run in {expected}.")
     speeds = matmul_speeds(device, [found for found in formats if found in measurable(device)])
     timing = None
     if set(formats) - {"float32"}:
         try:
             timing = measure(config, trial, shape, observed_seconds=seconds)
         except torch.OutOfMemoryError:
-            tables.show_line(console, "Not timed: a step does not fit into the GPU's memory; use a smaller train.batch_size.")
+            show_line(console, "Not timed: a step does not fit into the GPU's memory; use a smaller train.batch_size.")
     for sentence in reasons(name, coverage, trial.working, timing, speeds=speeds, device=device, images=IMAGES):
-        tables.show_line(console, sentence)
-    tables.show_line(console, "Waiting for data can't be seen here: look at perf/data_wait of a run.")
+        show_line(console, sentence)
+    show_line(console, "Waiting for data can't be seen here: look at perf/data_wait of a run.")
 
 
 def start(config: Config, console: Console) -> torch.device:
     """Threads as in a run of one process, room for the tables; returns the device to examine."""
-    if not console.is_terminal:
-        console.width = tables.PLAIN_WIDTH
+    widen(console)
     ranks.use_threads(1)
     return ranks.pick_device(config.device)
 

@@ -7,7 +7,7 @@ from rich.console import Console
 from src.config.schema import Config
 from src.launch.abandoned import Finding, look_at
 from src.launch.locate import RUN_DIR_TAG, store_uri
-from src.survey import tables
+from src.survey.console import show_line, show_table, widen
 from src.tracking.base import Status
 from src.tracking.messages import shown_uri
 from src.tracking.mlflow_abandoned import OpenRun, close_abandoned
@@ -18,6 +18,7 @@ def examine_runs(config: Config, console: Console) -> None:
 
     Raises ``TryAgainError`` for a store that is away.
     """
+    widen(console)
     uri = store_uri(config.tracking.uri)
     found: dict[str, Finding] = {}
 
@@ -26,10 +27,10 @@ def examine_runs(config: Config, console: Console) -> None:
         return found[run_dir].ended
 
     runs = close_abandoned(uri, tag=RUN_DIR_TAG, ended=ended)
-    tables.show_line(console, f"{len(runs)} runs were RUNNING in {shown_uri(uri)}")
+    show_line(console, f"{len(runs)} runs were RUNNING in {shown_uri(uri)}")
     if runs:
         rows = [(run.run_id, run.name, state(run, found[run.run_dir]), run.host, run.run_dir) for run in runs]
-        tables.show_table(console, ("run", "name", "state", "host", "directory"), rows)
+        show_table(console, ("run", "name", "state", "host", "directory"), rows)
 
 
 def state(run: OpenRun, found: Finding) -> str:

@@ -6,15 +6,12 @@ from dataclasses import dataclass
 
 import torch
 from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
+from src.survey.console import show_line, show_table
 from src.survey.coverage import Coverage
 from src.survey.formats import GAIN, probe_side, support
 from src.survey.machine import ModeReport, ParallelReport
 
-PLAIN_WIDTH = 160
-"""Columns of a table where the output is not a terminal."""
 MAX_ROWS = 40
 """Modules are put together by the front of their names until no more rows than this are left."""
 
@@ -28,22 +25,6 @@ class Row:
     number_format: str
     flops: int
     casts: int
-
-
-def show_table(console: Console, columns: Sequence[str], rows: Sequence[Sequence[str]], *, right: Sequence[str] = ()) -> None:
-    """A plain table; the columns named in ``right`` are aligned to the right."""
-    table = Table(box=None, pad_edge=False)
-    for column in columns:
-        table.add_column(column, overflow="fold", justify="right" if column in right else "left")
-    for row in rows:
-        table.add_row(*map(Text, row))
-    console.print(table, soft_wrap=False)
-    console.print()
-
-
-def show_line(console: Console, text: str) -> None:
-    """One sentence, wrapped at the terminal's edge only."""
-    console.print(Text(text), soft_wrap=True)
 
 
 def show_formats(console: Console, names: Sequence[str], speeds: Mapping[str, float], device: torch.device) -> None:

@@ -36,6 +36,8 @@ class Composed:
     run_dir_is_timed: bool
     sweep_dir: str
     sweep_dir_is_timed: bool
+    sweep_subdir: str
+    """Directory of a job below ``sweep_dir``, for number 0."""
     sweep_params: Mapping[str, str]
     max_batch_size: int | None
 
@@ -106,6 +108,8 @@ def _in_words() -> Iterator[None]:
 
 
 def _split(config: DictConfig) -> Composed:
+    with open_dict(config):
+        config.hydra.job.num, config.hydra.job.id = 0, "0"
     HydraConfig.instance().set_config(config)  # for ${hydra:...} inside directories
     raw: Any = OmegaConf.to_container(config.hydra, resolve=False)
     hydra = config.hydra
@@ -116,6 +120,7 @@ def _split(config: DictConfig) -> Composed:
         run_dir_is_timed="${now:" in raw["run"]["dir"],
         sweep_dir=str(hydra.sweep.dir),
         sweep_dir_is_timed="${now:" in raw["sweep"]["dir"],
+        sweep_subdir=str(hydra.sweep.subdir),
         sweep_params=dict(hydra.sweeper.get("params") or {}),
         max_batch_size=hydra.sweeper.get("max_batch_size"),
     )

@@ -12,6 +12,7 @@ from src.config.resolve import absolute_reference
 from src.config.schema import OPTIONS
 from src.errors import ConfigError
 from src.launch.locate import locate
+from src.sweep.saved import refuse_damaged
 
 OWN = ("name", "resume", "tags", "tracking", "checkpoint", "split", "trust_code", "predict", "export")
 """Keys of this run, never taken from the checkpoint."""
@@ -33,12 +34,13 @@ def saved_config(reference: str | None, *, base: Path, uri: str | None) -> tuple
 
     Raises:
         ConfigError: no checkpoint was named.
-        CheckpointError: it is missing or can't be read.
+        CheckpointError: it is missing or damaged.
     """
     absolute = absolute_reference(reference, base)
     if not absolute:
         raise ConfigError("checkpoint is not set; give a checkpoint file, a run directory or an MLflow run id: checkpoint=PATH")
     path = locate(absolute, best=True, uri=uri)
+    refuse_damaged(path)
     return path, manifest.read_config(path)
 
 

@@ -1,5 +1,6 @@
 """Everything that can be known wrong about a command line, found before anything is created and before torch is imported."""
 
+import os
 from argparse import Namespace
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -94,8 +95,9 @@ def _sweep(args: Namespace, overrides: list[Override], app: App, composer: Compo
     requests = []
     for number, job in enumerate(jobs):
         try:
-            node = compose_checked([*own, *job], inherited, app, composer).node
-            requests.append(build(node, job, app, base=base))
+            composed = compose_checked([*own, *job], inherited, app, composer)
+            _refuse_outside(composed.sweep_subdir)
+            requests.append(build(composed.node, job, app, base=base))
         except HalfstepError as error:
             raise type(error)(f"job {number} ({' '.join(_texts(job))}): {error}") from error
     return Plan(args, True, requests, directory, [*inherited, *_texts(overrides)], inherited)
@@ -163,7 +165,14 @@ def _directory(key: str, value: str, timed: bool, overrides: Sequence[Override],
     given = any(o.key_or_group == key for o in overrides)
     if not value:
         raise ConfigError(f"{key} must not be empty")
-    return Directory(key, base / value, generated=timed and not given)
+    # without "..": creating a/../b would leave an empty a
+    return Directory(key, Path(os.path.abspath(base / value)), generated=timed and not given)
+
+
+def _refuse_outside(subdir: str) -> None:
+    """A value of an override that is part of it may hold ``../`` too."""
+    if os.path.isabs(subdir) or os.path.normpath(subdir).startswith(".."):
+        raise ConfigError(f"hydra.sweep.subdir={subdir} leads out of hydra.sweep.dir; use a directory below it")
 
 
 def _texts(overrides: Iterable[Override]) -> list[str]:

@@ -55,7 +55,6 @@ def build(node: DictConfig, overrides: Sequence[Override], app: App, *, base: Pa
     data, differences = plain(node), []
     if app.inherits:
         path, saved = inherit.saved_config(data["checkpoint"], base=base, uri=data["tracking"]["uri"])
-        refuse_damaged(path)
         _refuse_model(overrides)
         chosen = [o.key_or_group for o in overrides if is_choice(o)]
         keys = [key for o in overrides if not is_choice(o) and not is_hydra(o) for key in value_keys(o)]

@@ -6,6 +6,8 @@ import signal
 import psutil
 import pytest
 
+from src.sweep.directory import claim_given
+
 from .conftest import Shell
 from .ends import wait_for
 

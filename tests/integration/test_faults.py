@@ -5,6 +5,7 @@ import re
 import signal
 import time
 
+import psutil
 import pytest
 import torch
 
@@ -136,14 +137,25 @@ def test_a_slow_rank_is_named_and_the_run_completes(shell):
 
 @pytest.mark.slow
 def test_a_full_disk_leaves_the_checkpoint_before(shell):
-    """Row 8's first half, through the hook: the temporary file is gone and the old checkpoint whole."""
+    """Row 8, through the hook: the temporary file is gone, the old checkpoint whole, and both ranks end together."""
     args = (*DDP, "tracking=none", "train.epochs=3")
-    run = shell.run("src.train", *args, name="full", HALFSTEP_FAULT="enospc:0:7")
-    check_end(run, code=1, status="FAILED")
+    run = shell.run("src.train", *args, "save.max_failures=0", "save.background=false", name="full", HALFSTEP_FAULT="enospc:0:7")
+    check_end(run, code=5, status="FAILED")
     assert "No space left on device" in run.result["reason"]
+    assert "the newest good one is" in run.result["reason"]
+    assert outcomes_of(run.run_dir) == {0: "FAILED", 1: "FAILED"}
     assert run.result["checkpoint"]["last"] == "checkpoints/step-00000004.pt"
     again = shell.run("src.train", *args, "resume=auto", name="full").ok()
     assert again.result["steps"] == 12
+
+
+@pytest.mark.slow
+def test_one_failed_checkpoint_is_forgiven(shell):
+    """Row 8: training goes on, and the next checkpoint is there."""
+    run = shell.run("src.train", *DDP, "tracking=none", "train.epochs=3", name="forgiven", HALFSTEP_FAULT="enospc:0:7").ok()
+    assert run.out.count("could not be written") == 1
+    assert run.result["checkpoint"]["last"] == "checkpoints/step-00000012.pt"
+    assert not (run.run_dir / "checkpoints/step-00000008.pt").exists()
 
 
 @pytest.mark.slow
@@ -153,3 +165,24 @@ def test_ten_launches_at_once_never_clash(shell):
     ends = [(process.communicate(timeout=280), process.returncode) for process in processes]
     assert [code for _, code in ends] == [0] * 10, ends
     assert all(json.loads((shell.directory / f"ten-{n}" / "result.json").read_text())["steps"] == 2 for n in range(10))
+
+
+@pytest.mark.parametrize("parallel", ["single", pytest.param("ddp", marks=pytest.mark.slow)])
+def test_a_killed_loader_process_is_named_and_ends_the_run(shell, image_folder, parallel):
+    """No hang, and no traceback: the batch that it was to read never comes."""
+    images = ("data=image_folder", f"data.root='{image_folder()}'", "data.loader=workers", "data.num_workers=2")
+    args = (*images, "train.epochs=5000", "train.batch_size=4", "train.log_every=4", "tracking=none", f"parallel={parallel}")
+    process = shell.start("src.train", *args, f"hydra.run.dir=loader-{parallel}")
+    run_dir = shell.directory / f"loader-{parallel}"
+    wait_for(lambda: list(run_dir.glob("checkpoints/step-*.pt")) or process.poll() is not None)
+    rank = process.pid if parallel == "single" else processes_of(run_dir)[1]
+    workers = [child for child in psutil.Process(rank).children() if child.cmdline() == psutil.Process(rank).cmdline()]
+    workers[0].kill()
+    run = end(process, run_dir, timeout=60)
+    check_end(run, code=6, status="FAILED")
+    assert f"DataLoader worker (pid {workers[0].pid}) is killed by signal: Killed" in run.result["reason"]
+    assert "data.num_workers" in run.result["reason"]
+    assert run.result["failure"]["rank"] == (0 if parallel == "single" else 1)
+    assert "Traceback" not in run.out
+    wait_for(lambda: not any(worker.is_running() for worker in workers), seconds=10)
+    load(run_dir / run.result["checkpoint"]["last"])

@@ -81,7 +81,8 @@ def test_one_finished_mlflow_run_with_everything(job, shell):
     assert not (shell.directory / "mlruns").exists()
     client = shell.client()
     assert {"run.yaml", "result.json", "train.log"} <= {a.path for a in client.list_artifacts(run.info.run_id)}
-    assert {"plots/curves.png", "plots/confusion.png"} == {a.path for a in client.list_artifacts(run.info.run_id, "plots")}
+    plots = {a.path for a in client.list_artifacts(run.info.run_id, "plots")}
+    assert plots == {"plots/curves.png", "plots/confusion.png", "plots/reliability.png"}
     for name in ("train/loss", "val/accuracy", "perf/images_per_second"):
         stored = [(m.step, m.value) for m in client.get_metric_history(run.info.run_id, name)]
         assert stored == job.history(name)

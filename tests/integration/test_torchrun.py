@@ -16,7 +16,7 @@ from .ends import LONG, wait_for
 ARGS = (*TINY, "precision=fp32", "optim=sgd", "optim.lr=0.02", "parallel=ddp", "device=cpu", "tracking.log_model=false")
 CORES = len(os.sched_getaffinity(0))
 TORCHRUN = ("--nproc-per-node", "2")
-TRACKERS_FILES = {"confusion.png", "curves.png", "system.jsonl", "tracking.json"}
+TRACKERS_FILES = {"confusion.png", "curves.png", "reliability.png", "system.jsonl", "tracking.json"}
 
 
 def torchrun(shell: Shell, *args: str, name: str, torchrun: tuple[str, ...] = TORCHRUN, **env: str) -> Finished:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from src.checkpoint import manifest
 from src.config.runfile import load, save
 from src.launch.result import JobResult
 from src.sweep import app
@@ -155,7 +156,10 @@ def test_jobs_of_a_sweep_never_share_a_directory(run: Callable[..., int], task: 
 def test_relative_paths_do_not_follow_a_changed_directory(run: Callable[..., int], task: Task) -> None:
     """C04"""
     here = Path.cwd()
-    (here / "c.pt").touch()
+    with (here / "c.pt").open("wb+") as file:  # the smallest whole checkpoint: an empty archive
+        writer = manifest.HashingWriter(file)
+        writer.write(b"PK\x05\x06" + bytes(18))
+        manifest.append(file, sha256=writer.sha256.hexdigest(), size=writer.size, about={})
     assert run("-m", "data=image_folder", "data.root=./d", "resume=./c.pt", "hydra.job.chdir=true") == 0
     (job,) = task.jobs
     assert job.config.data.root == str(here / "d")  # type: ignore[attr-defined]
