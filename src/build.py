@@ -1,5 +1,7 @@
 """Composition root: config + rank -> parts, in the one correct order."""
 
+import hashlib
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -156,7 +158,12 @@ def prediction_parts(config: PredictConfig, payload: dict[str, Any], paths: list
             placement=place,
         )
 
-    return _evaluable(config, payload, rank=rank, feed_for=feed_for, facts=lambda feed: {"images": [str(path) for path in paths]})
+    facts = {"images": len(paths), "names of images": _digest(paths)}
+    return _evaluable(config, payload, rank=rank, feed_for=feed_for, facts=lambda feed: facts)
+
+
+def _digest(paths: list[Path]) -> str:
+    return hashlib.sha256(b"\0".join(map(os.fsencode, paths))).hexdigest()
 
 
 def _evaluable(

@@ -39,7 +39,7 @@ class DataError(HalfstepError):
 
 
 class NonFiniteError(HalfstepError):
-    """Too many consecutive updates were skipped because of inf or NaN."""
+    """Too many consecutive updates were skipped because of inf or NaN, or a prediction holds one."""
 
     exit_code = ExitCode.NON_FINITE
 

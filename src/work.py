@@ -9,7 +9,9 @@ from typing import Any
 
 from src import build
 from src.checkpoint import find, load, save
+from src.config.check_saved import refuse_existing
 from src.config.schema import Config, EvaluateConfig, ExportConfig, PredictConfig
+from src.data.build import split_files
 from src.data.decode import printable
 from src.data.listing import find_images
 from src.engine import loop, snapshot
@@ -22,7 +24,7 @@ from src.launch.signals import StopSignals
 from src.runtime import fault, logs, memory, rank as ranks
 from src.runtime.pulse import Pulse
 from src.runtime.rank import Rank
-from src.serving.predictions import predict, write
+from src.serving.predictions import NUM_SHOWN, predict, write
 from src.tracking.base import Point
 from src.tracking.journal import Journal
 
@@ -112,9 +114,13 @@ def run_evaluation(config: EvaluateConfig, *, run_dir: Path, rank: Rank, pulse: 
 def run_prediction(config: PredictConfig, *, run_dir: Path, rank: Rank, pulse: Pulse, result: dict[str, Any]) -> None:
     """Classify images and write the table of predictions."""
     assert config.checkpoint is not None
-    assert config.predict.input is not None
-    paths = find_images(config.predict.input)
+    output = run_dir / config.predict.output
+    refuse_existing(output)  # a run directory that the user chose may hold files of their own
     payload = load.load(Path(config.checkpoint))
+    if config.predict.input:
+        paths = find_images(config.predict.input)
+    else:
+        paths = split_files(config.data, split=config.split, class_names=payload["class_names"])
     parts = build.prediction_parts(config, payload, paths, rank=rank)
     began = time.perf_counter()
     predictions = predict(
@@ -129,11 +135,12 @@ def run_prediction(config: PredictConfig, *, run_dir: Path, rank: Rank, pulse: P
     )
     seconds = time.perf_counter() - began
     broken = [prediction for prediction in predictions if prediction.error is not None]
-    output = run_dir / config.predict.output
     if rank.is_main:
         write(output, predictions)
-        for prediction in broken:
+        for prediction in broken[:NUM_SHOWN]:
             log.warning("no prediction: %s", prediction.error)
+        if len(broken) > NUM_SHOWN:
+            log.warning("no prediction for %d unreadable images in all; the table names each", len(broken))
     result |= {
         "objective": {"name": None, "value": None},
         "predictions": {"path": relative(output, run_dir), "count": len(predictions), "broken": len(broken)},

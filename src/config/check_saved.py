@@ -1,10 +1,14 @@
 """Rules of the commands that start from a saved model: evaluate, predict, export."""
 
-from src.config.schema import CheckpointConfig, CustomDataConfig, CustomModelConfig, ExportConfig, PredictConfig
+from importlib.util import find_spec
+from pathlib import Path
+
+from src.config.schema import CheckpointConfig, CustomDataConfig, CustomModelConfig, ExportConfig, ImageFolderConfig, PredictConfig
 from src.config.values import show
 from src.errors import ConfigError
 
-EXPORT_FORMATS = ("onnx", "pt2", "safetensors")
+EXPORT_FORMATS: dict[str, tuple[str, ...]] = {"onnx": ("onnx", "onnxscript", "onnxruntime"), "pt2": (), "safetensors": ()}
+"""Format -> packages beyond those that training needs."""
 
 
 def check_saved(config: CheckpointConfig) -> None:
@@ -20,7 +24,7 @@ def check_saved(config: CheckpointConfig) -> None:
 
 def _predict(config: PredictConfig) -> None:
     wanted = config.predict
-    if not wanted.input:
+    if not wanted.input and not isinstance(config.data, ImageFolderConfig):
         raise ConfigError("predict.input is not set; give a folder, a glob pattern, an image or a .txt file with an image a line")
     if not wanted.output.endswith((".csv", ".jsonl")):
         raise ConfigError(f"predict.output={wanted.output} must end in .csv or .jsonl")
@@ -29,13 +33,29 @@ def _predict(config: PredictConfig) -> None:
 def _export(config: ExportConfig) -> None:
     if not config.export.formats or not set(config.export.formats) <= set(EXPORT_FORMATS):
         raise ConfigError(f"export.formats={show(config.export.formats)} must be some of {', '.join(EXPORT_FORMATS)}")
+    for name in config.export.formats:
+        if missing := [package for package in EXPORT_FORMATS[name] if find_spec(package) is None]:
+            raise ConfigError(
+                f"export.formats={show(config.export.formats)}: {name} needs {', '.join(missing)}; pip install 'halfstep[export]', "
+                f"or leave {name} out"
+            )
     if config.parallel.name != "single":
         raise ConfigError(f"parallel={config.parallel.name}: an export is the work of one process; leave parallel away")
+
+
+def refuse_existing(path: Path) -> None:
+    """Raise ``ConfigError`` if the file of predictions exists already or has no folder to be in."""
+    if path.exists():
+        raise ConfigError(f"predict.output={path} exists; nothing is overwritten: give another name, or remove it")
+    if not path.parent.is_dir():
+        raise ConfigError(f"predict.output={path}: there is no folder {path.parent}; make it first")
 
 
 def _trust(config: CheckpointConfig) -> None:
     if config.trust_code:
         return
     for group, section in (("model", config.model), ("data", config.data)):
+        if group == "data" and isinstance(config, PredictConfig):
+            continue  # its images come from files
         if isinstance(section, CustomModelConfig | CustomDataConfig):
             raise ConfigError(f"{group}.factory={section.factory} is code that the checkpoint names; add trust_code=true to let it run")

@@ -475,6 +475,7 @@ class CheckpointConfig(Config):
     """A saved model and what to do with it; every other key overrides the checkpoint's own config."""
 
     checkpoint: str | None = option(None, "checkpoint file, run directory or MLflow run id")
+    split: Split = option(Split.val, "part of the data to evaluate, to predict without predict.input, or to check exported files on")
     trust_code: bool = option(False, "run the factory functions that the checkpoint's config names")
 
 
@@ -482,14 +483,14 @@ class CheckpointConfig(Config):
 class EvaluateConfig(CheckpointConfig):
     """A saved model and where to measure it."""
 
-    split: Split = option(Split.val, "part of the data to evaluate")
-
 
 @dataclass
 class PredictSection:
     """Images to classes."""
 
-    input: str | None = option(None, "folder (searched through), glob pattern, image, or .txt file with an image a line, relative to it")
+    input: str | None = option(
+        None, "folder (searched through), glob pattern, image, or .txt file with an image a line, relative to it (null: the split's files)"
+    )
     output: str = option("predictions.csv", ".csv or .jsonl (JSON lines) file; a bare name lies in the run directory")
 
 
@@ -512,7 +513,6 @@ class ExportSection:
 class ExportConfig(CheckpointConfig):
     """A saved model and the formats to write it in."""
 
-    split: Split = option(Split.val, "part of the data whose images the files are checked on")
     export: ExportSection = section(ExportSection, "a model for other programs")
 
 

@@ -1,6 +1,7 @@
 """From the configuration to feeds: which images, how large, decoded where."""
 
 from dataclasses import dataclass
+from pathlib import Path
 
 import psutil
 import torch
@@ -13,7 +14,7 @@ from src.data.broken import readable
 from src.data.choose import data_digest, evaluation_images, training_images, validation_source
 from src.data.decoder import decode_all, resolve_workers
 from src.data.feed import OrderedFeed, ShuffledFeed, Stock, Store
-from src.data.images import Images, spread
+from src.data.images import FileImages, Images, spread
 from src.data.preprocess import Preprocess, pixel_statistics
 from src.data.resident import ResidentStore
 from src.data.sampler import Plan, eval_batch_size
@@ -97,6 +98,13 @@ def build_eval(
     stock = _stock(images, store, Preprocess(form, placement=placement), placement=placement)
     eval_size = eval_batch_size(batch_size, accumulate=accumulate)
     return OrderedFeed(stock, batch_size=eval_size, placement=placement, broken_images=broken)
+
+
+def split_files(config: DataConfig, *, split: Split, class_names: list[str]) -> list[Path]:
+    """The image files of a split of a folder. Raises like ``build_data``."""
+    images = evaluation_images(load_source(config, class_names=class_names), config, split)
+    assert isinstance(images, FileImages), "checked with the configuration"
+    return [images.root / name for name in images.names]
 
 
 def example_pixels(config: DataConfig, *, split: Split, count: int, size: int, class_names: list[str]) -> Tensor:

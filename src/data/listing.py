@@ -29,17 +29,16 @@ def find_images(text: str) -> list[Path]:
     if there is nothing.
     """
     path = Path(text)
-    if path.is_dir():
+    if os.path.isdir(path):  # false also for a name that is too long
         found = sorted(Path(folder, name) for folder, _, names in os.walk(path, followlinks=True) for name in names)
         found = [image for image in found if _is_image(image) and not _hidden(image.relative_to(path))]
         missing = f"holds no image ({', '.join(EXTENSIONS)})"
-    elif path.is_file() and path.suffix.lower() == ".txt":
-        lines = path.read_text(encoding="utf-8", errors="surrogateescape").splitlines()
-        found, missing = [path.parent / line for line in lines if line.strip()], "lists no image"
-    elif path.is_file():
+    elif os.path.isfile(path) and path.suffix.lower() == ".txt":
+        found, missing = _listed(path), "lists no image"
+    elif os.path.isfile(path):
         found, missing = [path], ""
     else:
-        found = sorted(match for match in map(Path, glob.glob(text, recursive=True)) if match.is_file() and _is_image(match))
+        found = sorted(match for match in _matches(path) if match.is_file() and _is_image(match))
         missing = "does not exist" if not glob.has_magic(text) else "matches no image"
     if not found:
         raise DataError(
@@ -86,6 +85,17 @@ def _read(paths: list[Path], channels: int, size: int, chunk: Chunk) -> tuple[Te
         except DataError as error:
             errors[row] = str(error)
     return pixels, errors
+
+
+def _listed(path: Path) -> list[Path]:
+    lines = path.read_text(encoding="utf-8-sig", errors="surrogateescape").split("\n")  # splitlines would end a line at odder characters
+    return [path.parent / line.removesuffix("\r") for line in lines if line.strip()]
+
+
+def _matches(pattern: Path) -> Iterator[Path]:
+    """What a pattern means; the folders that exist on its way are no patterns, whatever characters are in their names."""
+    root = next((parent for parent in pattern.parents if os.path.isdir(parent)), Path())
+    yield from (root / name for name in glob.iglob(str(pattern.relative_to(root)), root_dir=root, recursive=True))
 
 
 def _is_image(path: Path) -> bool:

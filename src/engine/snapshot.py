@@ -26,8 +26,9 @@ def save(parts: Parts, state: TrainState, *, last: bool) -> None:
 
     Raises ``CheckpointError``, on all ranks together, when checkpoints keep failing to be written.
     """
+    ranks = parts.parallel.gather(own_state(parts, state))
     with mean_buffers(parts):
-        content = snapshot(parts, state) | {"ranks": parts.parallel.gather(own_state(parts, state))}
+        content = snapshot(parts, state) | {"ranks": ranks}
     problem = None
     if parts.writer is not None:
         about = {"step": state.step, "epoch": state.epoch, "value": state.best_value, "tracking": tracking_ref(parts)}

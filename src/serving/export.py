@@ -17,14 +17,15 @@ from torch import Tensor
 from src import build
 from src.config.schema import ExportConfig
 from src.data.build import example_pixels
-from src.errors import CheckpointError, DataError
+from src.errors import CheckpointError, ConfigError, DataError
 from src.launch.files import write_json
 from src.network import load_model
 from src.runtime import logs, rank as ranks
-from src.serving.formats import PixelsToLogits, Run, refuse_missing_packages, write_onnx, write_pt2, write_safetensors
+from src.serving.formats import PixelsToLogits, Run, write_onnx, write_pt2, write_safetensors
 
 log = logging.getLogger(__name__)
 
+DESCRIPTION = "model.json"
 NUM_IMAGES = 32
 REPEATS = 9
 
@@ -34,9 +35,10 @@ def export(config: ExportConfig, payload: dict[str, Any], *, run_dir: Path) -> d
     """Write ``model.FORMAT`` and ``model.json``, which says how to feed them, into ``run_dir``; returns result.json's share.
 
     Everything is computed in float32 on the CPU. Raises ``CheckpointError`` (exit code 5) for a file whose logits differ by more than
-    ``export.tolerance``, and ``ConfigError`` for a format that needs a missing package.
+    ``export.tolerance``, and ``ConfigError`` for a network that a format can't hold or a file that would be overwritten.
     """
-    refuse_missing_packages(config.export.formats)
+    paths = {name: run_dir / f"model.{name}" for name in config.export.formats}
+    refuse_overwriting([*paths.values(), run_dir / DESCRIPTION])
     ranks.use_threads(1)
     model = PixelsToLogits(load_model(payload, trust_code=config.trust_code), build.input_format(payload)).eval()
     pixels, source = parity_images(config, payload)
@@ -49,32 +51,41 @@ def export(config: ExportConfig, payload: dict[str, Any], *, run_dir: Path) -> d
     }
     eager_ms = milliseconds(model, pixels)
     files = {}
-    for name in dict.fromkeys(config.export.formats):
-        path = run_dir / f"model.{name}"
+    for name, path in paths.items():
         files[name] = written(path, writers[name], pixels, expected, tolerance=config.export.tolerance)
         log.info("%s: largest difference %.2g on %d images (%s)", path.name, files[name]["max_difference"], len(pixels), source)
-    write_json(run_dir / "model.json", about)
+    write_json(run_dir / DESCRIPTION, about)
     logs.console.print(table(files, eager_ms=eager_ms))
     return {
-        "export": {"files": files, "parity_images": source, "count": len(pixels), "eager_ms": eager_ms, "preprocessing": "model.json"},
+        "export": {"files": files, "parity_images": source, "count": len(pixels), "eager_ms": eager_ms, "preprocessing": DESCRIPTION},
         "precision": {"name": "fp32", "dtype": "float32", "scaler": False},
         "world_size": 1,
         "device": ranks.device_name(torch.device("cpu")),
     }
 
 
+def refuse_overwriting(paths: list[Path]) -> None:
+    """Raise ``ConfigError`` for a file of the user's own that a run directory of their choice holds."""
+    for path in paths:
+        if path.exists():
+            raise ConfigError(f"{path} exists; nothing is overwritten: choose another hydra.run.dir, or remove the file")
+
+
 def parity_images(config: ExportConfig, payload: dict[str, Any]) -> tuple[Tensor, str]:
     """uint8 [N, C, S, S] of the checkpoint's data and the split's name; noise, and that word, where the data can't be reached."""
-    data = payload["data"]
+    channels, size = payload["data"]["pixel_channels"], payload["data"]["pixel_size"]
     try:
-        images = example_pixels(
-            config.data, split=config.split, count=NUM_IMAGES, size=data["pixel_size"], class_names=payload["class_names"]
-        )
-        return images, f"{config.data.name} {config.split.name}"
-    except DataError as error:
+        images = example_pixels(config.data, split=config.split, count=NUM_IMAGES, size=size, class_names=payload["class_names"])
+    except (ConfigError, DataError) as error:
         log.warning("the files are checked on noise, since the images can't be reached: %s", error)
-        shape = (NUM_IMAGES, data["pixel_channels"], data["pixel_size"], data["pixel_size"])
+        shape = (NUM_IMAGES, channels, size, size)
         return torch.randint(256, shape, dtype=torch.uint8, generator=torch.Generator().manual_seed(0)), "noise"
+    if tuple(images.shape[1:]) not in {(1, size, size), (channels, size, size)}:
+        raise ConfigError(
+            f"data.name={config.data.name} has images of {list(images.shape[1:])} (channels, height, width) but the network was trained on "
+            f"{[channels, size, size]}; leave data away"
+        )
+    return images.expand(-1, channels, -1, -1).contiguous(), f"{config.data.name} {config.split.name}"
 
 
 def written(path: Path, write: Callable[[Path], Run], pixels: Tensor, expected: Tensor, *, tolerance: float) -> dict[str, Any]:
@@ -87,9 +98,11 @@ def written(path: Path, write: Callable[[Path], Run], pixels: Tensor, expected: 
                 run = write(temporary)
             except Exception as error:  # whatever an exporter can't do raises about anything
                 reason = str(error).strip().partition("\n")[0] or type(error).__name__
-                raise CheckpointError(f"the network can't be written as {path.name} ({reason}); leave it out of export.formats") from error
-            found = run(pixels)
-            difference = max(largest(found, expected), largest(run(pixels[:1]), expected[:1]))
+                raise ConfigError(
+                    f"export.formats: the network can't be written as {path.suffix[1:]} ({reason}); leave {path.suffix[1:]} out"
+                ) from error
+            found, wanted = torch.cat([run(pixels), run(pixels[:1])]), torch.cat([expected, expected[:1]])
+            difference = float((found - wanted).abs().max())  # NaN if there is one
             if not difference <= tolerance:
                 raise CheckpointError(
                     f"{path.name} computes other logits than the checkpoint: the largest difference is {difference:.3g}, "
@@ -99,7 +112,7 @@ def written(path: Path, write: Callable[[Path], Run], pixels: Tensor, expected: 
         os.replace(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)
-    same = bool((found.argmax(dim=1) == expected.argmax(dim=1)).all())
+    same = bool((found.argmax(dim=1) == wanted.argmax(dim=1)).all())
     return {"path": path.name, "bytes": path.stat().st_size, "max_difference": difference, "same_classes": same, "ms": ms}
 
 
@@ -116,11 +129,6 @@ def description(payload: dict[str, Any]) -> dict[str, Any]:
         "model": payload["config"]["model"],
         "step": payload["state"]["step"],
     }
-
-
-def largest(found: Tensor, expected: Tensor) -> float:
-    """The largest absolute difference; NaN if there is one."""
-    return float((found.float() - expected).abs().max())
 
 
 def milliseconds(run: Run, pixels: Tensor) -> float:

@@ -1,7 +1,6 @@
 """A network with its preprocessing as one graph, and the formats it can be written in."""
 
 import json
-import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,6 @@ from torch import Tensor, nn
 
 from src.data.base import InputFormat, Placement
 from src.data.preprocess import Preprocess
-from src.errors import ConfigError
 
 Run = Callable[[Tensor], Tensor]
 """uint8 pixels [N, C, S, S] to float32 logits [N, classes], both on the CPU."""
@@ -63,24 +61,8 @@ def write_safetensors(model: PixelsToLogits, about: dict[str, Any], fresh: nn.Mo
     """The network's weights with ``about`` as JSON text in the metadata; returns what ``fresh``, with them loaded, computes."""
     from safetensors.torch import load_file, save
 
-    weights = {name: tensor.contiguous() for name, tensor in model.network.state_dict().items()}
+    weights = {name: tensor.clone(memory_format=torch.contiguous_format) for name, tensor in model.network.state_dict().items()}
     metadata = {key: json.dumps(value, ensure_ascii=False) for key, value in about.items()}
     path.write_bytes(save(weights, metadata=metadata))  # save_file would make a file for its owner alone
     fresh.load_state_dict(load_file(path))
     return PixelsToLogits(fresh.eval(), model._preprocess.form)
-
-
-def refuse_missing_packages(formats: list[str]) -> None:
-    """Raise ``ConfigError`` if a format needs a package that isn't installed."""
-    if "onnx" not in formats:
-        return
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # their own deprecations are nothing to act on
-            import onnx  # noqa: F401
-            import onnxruntime  # noqa: F401
-            import onnxscript  # noqa: F401
-    except ImportError as error:
-        raise ConfigError(
-            f"export.formats: onnx needs the package {error.name}; pip install 'halfstep[export]', or leave onnx out of export.formats"
-        ) from None

@@ -6,20 +6,23 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
+from math import isfinite
 from pathlib import Path
 from typing import TextIO
 
 import torch
 from torch import nn
 
+from src.config.check_saved import refuse_existing
 from src.data.listing import ListFeed
-from src.errors import DataError
+from src.errors import DataError, NonFiniteError
 from src.parallel import Parallel
 from src.precision import Precision
 from src.runtime.pulse import SILENT, Pulse
 
 NUM_BEST = 5
-_SHOWN = 5
+NUM_SHOWN = 5
+"""Unreadable files that a message names."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +56,8 @@ def predict(
 ) -> list[Prediction]:
     """A prediction for each of ``paths``, in their order, on every rank; all ranks call it.
 
-    Raises ``DataError``, on all ranks, if more than ``allowed_errors`` files can't be read.
+    Raises, on all ranks, ``DataError`` if more than ``allowed_errors`` files can't be read, and ``NonFiniteError`` for an image whose
+    logits hold inf or NaN.
     """
     model.eval()
     own: list[tuple[int, Prediction]] = []
@@ -70,13 +74,19 @@ def predict(
     found = [rows[row] for row in range(len(paths))]
     errors = [prediction.error for prediction in found if prediction.error is not None]
     if len(errors) > allowed_errors:
-        shown = "; ".join(errors[:_SHOWN]) + ("; ..." if len(errors) > _SHOWN else "")
+        shown = "; ".join(errors[:NUM_SHOWN]) + ("; ..." if len(errors) > NUM_SHOWN else "")
         raise DataError(f"data.skip_broken={allowed_errors} but {len(errors)} images can't be read: {shown}")
+    for prediction in found:
+        if prediction.best and not isfinite(prediction.best[0].probability):
+            raise NonFiniteError(f"the logits of {prediction.path} hold inf or NaN in precision={precision.name}; use precision=fp32")
     return found
 
 
 def write(path: Path, predictions: Sequence[Prediction]) -> None:
-    """A CSV file with a row an image, or JSON lines if the name ends so; whole or not at all."""
+    """A CSV file with a row an image, or JSON lines if the name ends so; whole or not at all.
+
+    Raises ``ConfigError`` if the file has come to exist in the meantime.
+    """
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     with _text(temporary) as file:
         if path.suffix == ".jsonl":
@@ -84,6 +94,7 @@ def write(path: Path, predictions: Sequence[Prediction]) -> None:
                 file.write(json.dumps(_record(prediction), ensure_ascii=False) + "\n")
         else:
             _write_csv(file, predictions)
+        refuse_existing(path)
     os.replace(temporary, path)
 
 

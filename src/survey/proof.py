@@ -1,6 +1,7 @@
 """Does a resumed run of this config equal one that went straight on? Two short runs, compared step by step."""
 
 import json
+import shlex
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -40,7 +41,7 @@ def prove_resume(config: Config, console: Console, *, overrides: Sequence[str]) 
     with tempfile.TemporaryDirectory(prefix="halfstep-proof-") as name:
         folder = Path(name)
         typed = arguments(config, overrides)
-        show_line(console, f"python -m src.train {' '.join(typed)}")
+        show_line(console, f"python -m src.train {shlex.join(typed)}")
         straight, resumed = folder / "straight", folder / "resumed"
         child.run("src.train", [*typed, f"hydra.run.dir={quote(str(straight))}"], what="the run that goes straight on")
         start = choose_start(straight)

@@ -156,7 +156,8 @@ def _inherited(jobs: Sequence[Sequence[Override]], app: App, composer: Composer,
         uri: Any = next((o.value() for o in reversed(job) if o.key_or_group == "tracking.uri"), None)
         _, saved = inherit.saved_config(None if reference is None else str(reference), base=base, uri=uri)
         names = inherit.saved_options(saved)
-        open_names = {group: name for group, name in names.items() if group not in {o.key_or_group for o in job if is_choice(o)}}
+        chosen = {*app.own_groups, *(o.key_or_group for o in job if is_choice(o))}
+        open_names = {group: name for group, name in names.items() if group not in chosen}
         common = open_names if common is None else dict(common.items() & open_names.items())
     return [f"{group}={name}" for group, name in (common or {}).items()]
 

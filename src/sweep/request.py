@@ -7,10 +7,11 @@ from pathlib import Path
 from hydra.core.override_parser.types import Override
 from omegaconf import DictConfig
 
+from src.config.check_saved import refuse_existing
 from src.config.checks import check
 from src.config.resolve import WEIGHTS_BY_NAME, absolute_paths, with_defaults
 from src.config.runfile import flatten, plain, to_config
-from src.config.schema import OPTIONS, Config, PredictConfig
+from src.config.schema import OPTIONS, Config, ExportConfig, PredictConfig
 from src.errors import ConfigError
 from src.launch import adopt
 from src.launch.locate import locate, store_uri
@@ -32,6 +33,11 @@ class App:
         """Groups of the command line; an experiment describes a training run, so a checkpoint's config leaves no room for one."""
         return tuple(OPTIONS) if self.inherits else (*OPTIONS, EXPERIMENT)
 
+    @property
+    def own_groups(self) -> tuple[str, ...]:
+        """Groups never taken from a checkpoint: an export is the work of one process, whatever trained the network."""
+        return ("parallel",) if self.kind is ExportConfig else ()
+
 
 @dataclass(frozen=True)
 class Request:
@@ -42,21 +48,13 @@ class Request:
     differences: list[inherit.Difference]
 
 
-def refuse_output(path: Path) -> None:
-    """Raise ``ConfigError`` if the file exists already or can't be written."""
-    if path.exists():
-        raise ConfigError(f"predict.output={path} exists; nothing is overwritten: give another name, or remove it")
-    if not path.parent.is_dir():
-        raise ConfigError(f"predict.output={path}: there is no folder {path.parent}; make it first")
-
-
 def build(node: DictConfig, overrides: Sequence[Override], app: App, *, base: Path) -> Request:
     """The checked request of one composed job; ``overrides`` are the user's own, without inherited choices."""
     data, differences = plain(node), []
     if app.inherits:
         path, saved = inherit.saved_config(data["checkpoint"], base=base, uri=data["tracking"]["uri"])
         _refuse_model(overrides)
-        chosen = [o.key_or_group for o in overrides if is_choice(o)]
+        chosen = [*app.own_groups, *(o.key_or_group for o in overrides if is_choice(o))]
         keys = [key for o in overrides if not is_choice(o) and not is_hydra(o) for key in value_keys(o)]
         data = inherit.merge(saved, data | {"checkpoint": str(path)}, groups=chosen, keys=keys)
         differences = inherit.differences(flatten(to_config(saved)), flatten(to_config(data, app.kind)))
@@ -71,7 +69,7 @@ def build(node: DictConfig, overrides: Sequence[Override], app: App, *, base: Pa
         refuse_foreign(weights)
         config = replace(config, model=replace(config.model, pretrained=str(weights)))
     if isinstance(config, PredictConfig) and (found := Path(config.predict.output)).is_absolute():
-        refuse_output(found)
+        refuse_existing(found)
     check(adopt.as_started(config), cuda_devices=adopt.num_cuda_devices())
     if config.tracking.name == "mlflow":
         store_uri(config.tracking.uri)  # refuses an address that no store has

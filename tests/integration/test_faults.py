@@ -175,8 +175,9 @@ def test_a_killed_loader_process_is_named_and_ends_the_run(shell, image_folder, 
     process = shell.start("src.train", *args, f"hydra.run.dir=loader-{parallel}")
     run_dir = shell.directory / f"loader-{parallel}"
     wait_for(lambda: list(run_dir.glob("checkpoints/step-*.pt")) or process.poll() is not None)
-    rank = process.pid if parallel == "single" else processes_of(run_dir)[1]
-    workers = [child for child in psutil.Process(rank).children() if child.cmdline() == psutil.Process(rank).cmdline()]
+    launcher = psutil.Process(process.pid)
+    ranks = [launcher] if parallel == "single" else [child for child in launcher.children() if child.environ()["RANK"] == "1"]
+    workers = [child for child in ranks[0].children() if child.cmdline() == ranks[0].cmdline()]
     workers[0].kill()
     run = end(process, run_dir, timeout=60)
     check_end(run, code=6, status="FAILED")

@@ -152,7 +152,7 @@ def test_a_sweeps_jobs_stay_in_its_directory(shell, subdir):
 def test_odd_names_stay_inside_the_run_directory_and_the_store(shell, tmp_path):
     """Letters of any script, blanks, quotes and globs in every name, ``../`` in tags and class folders: nothing appears elsewhere."""
     images = tmp_path / "images"
-    classes = ["..\\..\\evil", "$HOME", "name 名前 *?", "-rf"]
+    classes = ["x\\..\\..\\evil", "$HOME", "name 名前 *?", "-rf"]
     for number, name in enumerate(classes * 2):
         folder = images / ("train", "val")[number // 4] / name
         folder.mkdir(parents=True)

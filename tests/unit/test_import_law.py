@@ -8,7 +8,7 @@ import pytest
 SRC = Path(__file__).parents[2] / "src"
 MODULES = sorted(SRC.rglob("*.py"))
 FAMILIES = ("models", "data", "optim", "precision", "parallel", "tracking", "checkpoint")
-ENTRY_POINTS = {"train.py", "evaluate.py"}
+ENTRY_POINTS = {"train.py", "evaluate.py", "predict.py", "export.py"}
 
 
 def name(path: Path) -> str:

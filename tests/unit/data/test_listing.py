@@ -1,5 +1,7 @@
 """What a word for images means, and that a batch holds what evaluation would see."""
 
+import os
+
 import numpy as np
 import pytest
 import torch
@@ -40,9 +42,28 @@ def test_a_pattern_an_image_and_a_list(folder):
     assert find_images(str(folder / "list.txt")) == [folder / "b/2.png", folder / "a/missing.png", folder / "a/9.JPG"]
 
 
+def test_a_list_may_come_from_any_editor_and_hold_any_name(tmp_path):
+    odd = [b"a\xe2\x80\xa8b.png", b"tab\tand\x0bmore.png", b"not utf-8 \xff.png"]
+    (tmp_path / "list.TXT").write_bytes(b"\xef\xbb\xbf" + b"\r\n".join(odd) + b"\r\n\r\n")
+    assert [os.fsencode(path.name) for path in find_images(str(tmp_path / "list.TXT"))] == odd
+
+
+def test_only_what_is_no_folder_is_a_pattern(tmp_path):
+    image(tmp_path / "set [1]*/a/1.png")
+    image(tmp_path / "set 1/a/2.png")
+    base = tmp_path / "set [1]*"
+    assert find_images(str(base)) == find_images(f"{base}/*/*.png") == find_images(f"{base}/**/1*") == [base / "a/1.png"]
+
+
 @pytest.mark.parametrize(
     ("text", "reason"),
-    [("nothing", "does not exist"), ("*.gif", "matches no image"), ("empty", "holds no image"), ("empty.txt", "lists no image")],
+    [
+        ("x" * 300, "does not exist"),
+        ("nothing", "does not exist"),
+        ("*.gif", "matches no image"),
+        ("empty", "holds no image"),
+        ("empty.txt", "lists no image"),
+    ],
 )
 def test_nothing_to_classify_is_an_error_that_says_where(tmp_path, text, reason):
     (tmp_path / "empty").mkdir()
@@ -51,7 +72,7 @@ def test_nothing_to_classify_is_an_error_that_says_where(tmp_path, text, reason)
         find_images(str(tmp_path / text))
 
 
-@pytest.mark.parametrize("world_size", [1, 2, 3])
+@pytest.mark.parametrize("world_size", [1, 2, 9])
 @pytest.mark.parametrize("channels", [1, 3])
 def test_every_image_is_on_one_rank_and_preprocessed_as_torch_would(tmp_path, world_size, channels):
     random = np.random.default_rng(0)

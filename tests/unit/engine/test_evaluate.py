@@ -110,7 +110,7 @@ def test_metrics_equal_torchmetrics_and_scikit_learn(num_classes):
 @settings(max_examples=5, deadline=None)
 @given(st.integers(2, 12), st.integers(0, 1000))
 def test_any_number_of_ranks_and_any_batch_gives_the_same_bits(size, num_classes, seed):
-    """F02: every image is counted once; the numbers do not even differ in the last bit, nor between ranks."""
+    """Every image is counted once; the numbers do not even differ in the last bit, nor between ranks."""
     logits, labels = sample(size, num_classes, seed)
     expected = alone(logits, labels, num_classes=num_classes, batch_size=size)
     assert expected.count == size == expected.confusion.sum()
@@ -152,7 +152,7 @@ def test_an_edge_belongs_to_the_bin_below_it():
 
 
 def test_ten_images_on_one_two_and_three_ranks():
-    """F01: the case's own numbers; padding would make 12 of 10."""
+    """Padding would make 12 of 10."""
     labels = torch.arange(10) % 6
     predictions = labels.clone()
     predictions[[2, 5, 9]] = (labels[[2, 5, 9]] + 1) % 6

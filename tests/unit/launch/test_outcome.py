@@ -86,6 +86,24 @@ def test_anything_else_is_1_with_its_traceback(error, reason):
     assert "in raised" in outcome.trace
 
 
+@pytest.mark.parametrize(
+    "said",
+    [
+        "DataLoader worker (pid 12) is killed by signal: Killed. ",
+        "DataLoader worker (pid(s) 12, 13) exited unexpectedly",
+        "DataLoader worker (pid 12) is killed by signal: Bus error. It is possible that dataloader's workers are out of shared memory.",
+    ],
+)
+def test_a_dead_loader_process_is_6_and_says_what_helps(said):
+    """torch raises a bare RuntimeError, wherever the main thread is just then."""
+    outcome = Outcome()
+    outcome.blame(RuntimeError(said))
+    assert (outcome.status, outcome.exit_code, outcome.trace) == ("FAILED", 6, None)
+    assert outcome.reason is not None
+    assert outcome.reason.startswith(f"a process that loads images died: {said.rstrip(' .')} (")
+    assert "data.num_workers" in outcome.reason
+
+
 def test_an_outcome_file_gives_the_same_outcome_back(tmp_path):
     outcome = Outcome(rank=3, result={"metrics": {"val/loss": 0.25}, "steps": 7})
     outcome.blame(raised(NonFiniteError("ünicode")))

@@ -66,6 +66,15 @@ def test_the_tree_shows_every_key_and_value():
         assert expected in text
 
 
+@pytest.mark.parametrize("split", ["train", "val", "test"])
+def test_an_evaluation_of_any_split_shows_all_its_measures(split):
+    measured = {f"{split}/{name}": 0.5 for name in ("accuracy", "ece", "loss", "top5")}
+    result = RESULT | {"best": None, "metrics": {**measured, "train/lr": 0.1, "train/grad_norm": 1.0}}
+    lines = dict(line.split("  ", 1) for line in closing_lines(result, run_dir=Path("/run")))
+    (last,) = [value.strip() for key, value in lines.items() if key.strip() == "last"]
+    assert last == "  ".join(f"{name} 0.5000" for name in measured)
+
+
 def test_the_end_says_what_was_reached_and_where_it_is():
     run_dir = Path("/runs/a b")
     lines = dict(line.split("  ", 1) for line in closing_lines(RESULT, run_dir=run_dir))

@@ -10,7 +10,7 @@ from torch import nn
 
 from src.config.schema import PrecisionConfig
 from src.data.listing import Listed
-from src.errors import DataError
+from src.errors import ConfigError, DataError, NonFiniteError
 from src.parallel import Parallel
 from src.precision import build_precision
 from src.runtime.rank import Rank
@@ -40,6 +40,14 @@ def test_json_lines_hold_the_same(tmp_path):
     assert [(row["path"], row["class"]) for row in read] == [*zip([row.path for row in ROWS], [*ODD, None], strict=True)]
     assert read[0]["top5"] == [{"class": "plain", "probability": 0.75}, {"class": "b", "probability": 0.25}]
     assert (read[-1]["top5"], read[-1]["error"]) == ([], "it is empty")
+
+
+@pytest.mark.parametrize("name", ["p.csv", "p.jsonl"])
+def test_a_table_that_came_to_exist_meanwhile_stays(tmp_path, name):
+    (tmp_path / name).write_text("mine")
+    with pytest.raises(ConfigError, match="exists; nothing is overwritten"):
+        write(tmp_path / name, ROWS)
+    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {name: "mine"}
 
 
 class Net(nn.Module):
@@ -84,3 +92,11 @@ def test_files_that_cant_be_read_are_counted_against_the_limit():
     assert found[3].best[0].name == "unused 3"
     with pytest.raises(DataError, match=r"data\.skip_broken=1 but 2 images can't be read: one is broken; four is broken"):
         classify(logits, class_names=["a", "b", "c"], errors=errors, allowed=1)
+
+
+@pytest.mark.parametrize("value", [float("inf"), float("nan")])
+def test_an_image_without_a_probability_ends_the_run(value):
+    logits = torch.eye(5)
+    logits[3, 2] = value
+    with pytest.raises(NonFiniteError, match=r"logits of 3\.png hold inf or NaN in precision=fp32"):
+        classify(logits, class_names=["a", "b", "c"])

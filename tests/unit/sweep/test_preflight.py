@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from src.config.schema import OPTIONS, AdamWConfig, CosineConfig, EvaluateConfig, SGDConfig
+from src.config.schema import OPTIONS, AdamWConfig, CosineConfig, DDPConfig, EvaluateConfig, ExportConfig, PredictConfig, SGDConfig
 from src.errors import CheckpointError, ConfigError
 from src.sweep import inherit
 from src.sweep.overrides import quote
@@ -258,6 +258,14 @@ class TestEvaluate:
         assert "schedule=plateau" in swept.inherited
         assert swept.jobs[1].overrides == ["checkpoint=other.pt", "schedule.factor=0.5"]
 
+    def test_an_export_is_one_process_whatever_trained_the_network(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        saved = SAVED | {"parallel": {"name": "ddp", "num_processes": 2}}
+        monkeypatch.setattr(inherit, "saved_config", lambda reference, **_: (Path("/c.pt"), saved))
+        export, predict = App("export", ExportConfig, inherits=True), App("predict", PredictConfig, inherits=True)
+        assert plan("checkpoint=c.pt", "export.formats=[pt2]", app=export).jobs[0].config.parallel.name == "single"
+        assert plan("checkpoint=c.pt", "predict.input=x", app=predict).jobs[0].config.parallel == DDPConfig(num_processes=2)
+        assert "an export is the work of one process" in refusal("checkpoint=c.pt", "parallel=ddp", "export.formats=[pt2]", app=export)
+
     def test_inherited_choices_are_not_the_users(self) -> None:
         single = plan("checkpoint=c.pt", "optim.lr=0.9", app=EVALUATE)
         assert single.jobs[0].overrides == ["checkpoint=c.pt", "optim.lr=0.9"]
@@ -280,7 +288,7 @@ def test_free_arguments(group: str) -> None:
 def test_nothing_heavy_is_imported() -> None:
     """The only process of this file: what is imported can't be seen in one that has torch already."""
     code = (
-        "import sys; from src.sweep.preflight import preflight; from src.sweep.request import App; import src.train, src.evaluate\n"
+        "import sys; from src.sweep.preflight import preflight; from src.sweep.request import App; import src.train, src.evaluate, src.predict, src.export\n"
         "preflight(['-m', 'seed=1,2'], App('config'))\n"
         "print(sorted({'torch', 'torchvision', 'mlflow', 'numpy', 'sklearn', 'PIL'} & set(sys.modules)))"
     )

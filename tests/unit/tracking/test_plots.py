@@ -55,7 +55,7 @@ def test_skipped_updates_are_drawn_only_if_there_were_any(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("values", [[], [1.0], [math.nan, math.inf], [1.0, math.inf, 0.5]])
 def test_few_or_non_finite_points_draw(tmp_path: Path, values: list[float]) -> None:
-    """D05: a single point is visible, inf and NaN are left out."""
+    """A single point is visible, inf and NaN are left out."""
     curves(_line("train/loss", values), tmp_path / "c.png")
     finite = [value for value in values if math.isfinite(value)]
     assert (_pixels(tmp_path / "c.png", BLUE) > 0) == bool(finite)
