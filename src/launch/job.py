@@ -19,7 +19,7 @@ from src.launch.files import release, reserve, write_json
 from src.launch.outcome import Outcome, a_peer_failed
 from src.launch.result import JobResult
 from src.launch.signals import StopSignals
-from src.launch.summary import closing_lines, config_tree
+from src.launch.summary import closing_lines, config_lines
 from src.launch.track import RunTracking
 from src.runtime import logs
 
@@ -43,7 +43,7 @@ def run_job(config: Config, *, run_dir: Path, overrides: list[str], notes: Seque
             reserve(run_dir)
             config, resume_run_id = resume.settle(config, run_dir)
             runfile.save(config, run_dir / "run.yaml")
-            logs.console.print(config_tree(runfile.to_dict(config)), soft_wrap=True)
+            logs.console.print(config_lines(runfile.to_dict(config)), soft_wrap=True)
             log.info("run directory %s", run_dir)
             for note in notes:
                 log.info(note)

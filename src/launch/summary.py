@@ -7,17 +7,25 @@ from pathlib import Path
 from typing import Any
 
 from rich.text import Text
-from rich.tree import Tree
+
+from src.config.runfile import flatten
+from src.config.values import show
 
 _MEASURED = ("val/", "test/", "train/loss", "train/accuracy", "train/top5", "train/ece")
 """Beginnings of the metrics that say how good a model is."""
 
 
-def config_tree(content: dict[str, Any]) -> Tree:
-    """The composed config: one branch a section."""
-    tree = Tree("[bold]config[/bold]", guide_style="dim")
-    _grow(tree, content)
-    return tree
+def config_lines(content: dict[str, Any]) -> Text:
+    """The composed config, a line a section: every key that has a value; run.yaml has all."""
+    lone = {key: value for key, value in content.items() if not isinstance(value, dict)}
+    sections = {"run": lone} | {key: value for key, value in content.items() if isinstance(value, dict)}
+    width = max(len(name) for name in sections)
+    lines = []
+    for name, values in sections.items():
+        shown = [f"{key}={show(value)}" for key, value in flatten(values).items() if value not in (None, "", "[]")]
+        if shown:
+            lines.append(Text(f"{name:<{width}}  ", style="bold").append(" ".join(shown), style="not bold cyan"))
+    return Text("\n").join(lines)
 
 
 def closing_lines(result: dict[str, Any], *, run_dir: Path, own_code: bool = False, again: list[str] | None = None) -> list[str]:
@@ -80,11 +88,3 @@ def override(key: str, path: Path) -> str:
 
 def _python() -> str:
     return shlex.quote(sys.executable)
-
-
-def _grow(branch: Tree, content: dict[str, Any]) -> None:
-    for key, value in content.items():
-        if isinstance(value, dict) and value:
-            _grow(branch.add(Text(str(key), style="bold")), value)
-        else:
-            branch.add(Text(f"{key}: ").append("null" if value is None else str(value), style="cyan"))

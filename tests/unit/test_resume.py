@@ -22,7 +22,7 @@ from src.config.schema import AdamWConfig, Mode, PlateauConfig
 from src.engine import loop, snapshot
 from src.launch.outcome import Outcome
 from src.launch.signals import StopSignals
-from src.launch.summary import config_tree, override
+from src.launch.summary import config_lines, override
 from src.optim import Schedule, build_optimizer
 from src.runtime.rank import Rank
 
@@ -154,9 +154,9 @@ def test_a_printed_path_can_be_typed_again(path):
 
 
 @pytest.mark.parametrize("v", ["/x/[old]/y", "[/b]"])
-def test_the_config_tree_shows_values_as_they_are(v):
+def test_the_config_lines_shows_values_as_they_are(v):
     c = Console(file=io.StringIO(), width=200)
-    c.print(config_tree({"a": v}))
+    c.print(config_lines({"a": v}))
     assert v in c.file.getvalue()
 
 
