@@ -4,7 +4,9 @@ import logging
 import os
 import warnings
 from collections.abc import Callable
+from contextlib import redirect_stderr, redirect_stdout
 from functools import partial
+from io import StringIO
 from pathlib import Path
 from statistics import median
 from time import perf_counter
@@ -44,9 +46,10 @@ def export(config: ExportConfig, payload: dict[str, Any], *, run_dir: Path) -> d
     pixels, source = parity_images(config, payload)
     expected = model(pixels)
     about = description(payload)
+    example = torch.zeros(2, *pixels.shape[1:], dtype=torch.uint8)  # not of what is compared: a constant taken from it would go unseen
     writers: dict[str, Callable[[Path], Run]] = {
-        "onnx": partial(write_onnx, model, pixels),
-        "pt2": partial(write_pt2, model, pixels),
+        "onnx": partial(write_onnx, model, example),
+        "pt2": partial(write_pt2, model, example),
         "safetensors": partial(write_safetensors, model, about, load_model(payload, trust_code=config.trust_code)),
     }
     eager_ms = milliseconds(model, pixels)
@@ -92,28 +95,44 @@ def written(path: Path, write: Callable[[Path], Run], pixels: Tensor, expected: 
     """Write under a temporary name, compare for the whole batch and for one image, then give the file its name."""
     temporary = path.with_name(f".{os.getpid()}-{path.name}")
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # the exporters' own deprecations are nothing to act on
-            try:
-                run = write(temporary)
-            except Exception as error:  # whatever an exporter can't do raises about anything
-                reason = str(error).strip().partition("\n")[0] or type(error).__name__
-                raise ConfigError(
-                    f"export.formats: the network can't be written as {path.suffix[1:]} ({reason}); leave {path.suffix[1:]} out"
-                ) from error
-            found, wanted = torch.cat([run(pixels), run(pixels[:1])]), torch.cat([expected, expected[:1]])
-            difference = float((found - wanted).abs().max())  # NaN if there is one
-            if not difference <= tolerance:
-                raise CheckpointError(
-                    f"{path.name} computes other logits than the checkpoint: the largest difference is {difference:.3g}, "
-                    f"export.tolerance={tolerance:g}; the file was not kept"
-                )
-            ms = milliseconds(run, pixels)
+        run, found = _tried(path.suffix[1:], lambda: write(temporary), pixels)
+        wanted = torch.cat([expected, expected[:1]])
+        difference = float((found - wanted).abs().max())  # NaN if there is one
+        if not difference <= tolerance:
+            raise CheckpointError(
+                f"{path.name} computes other logits than the checkpoint: the largest difference is {difference:.3g}, "
+                f"export.tolerance={tolerance:g}; the file was not kept"
+            )
+        ms = milliseconds(run, pixels)
         os.replace(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)
     same = bool((found.argmax(dim=1) == wanted.argmax(dim=1)).all())
     return {"path": path.name, "bytes": path.stat().st_size, "max_difference": difference, "same_classes": same, "ms": ms}
+
+
+def _tried(name: str, write: Callable[[], Run], pixels: Tensor) -> tuple[Run, Tensor]:
+    """What a written file computes, and that for ``pixels`` and, in a last row, for the first of them alone.
+
+    Raises ``ConfigError`` whatever goes wrong: exporters, and what reads their files, raise about anything.
+    """
+    with warnings.catch_warnings(), redirect_stdout(StringIO()), redirect_stderr(StringIO()):  # they tell of their own affairs at length
+        warnings.simplefilter("ignore")
+        try:
+            run = write()
+            together, alone = run(pixels), run(pixels[:1])
+            if (len(together), len(alone)) != (len(pixels), 1):
+                raise ValueError("it takes one number of images only")
+        except Exception as error:
+            raise ConfigError(f"export.formats: the network can't be written as {name} ({_reason(error)}); leave {name} out") from error
+    return run, torch.cat([together, alone])
+
+
+def _reason(error: BaseException) -> str:
+    """The first line of the cause of all."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return str(error).strip().partition("\n")[0].strip() or type(error).__name__
 
 
 def description(payload: dict[str, Any]) -> dict[str, Any]:

@@ -30,21 +30,21 @@ class PixelsToLogits(nn.Module):
         return logits
 
 
-def write_pt2(model: PixelsToLogits, pixels: Tensor, path: Path) -> Run:
-    """A torch.export program with any batch size; returns what the file computes."""
-    program = torch.export.export(model, (pixels,), dynamic_shapes=({0: torch.export.Dim("batch", min=1)},))
+def write_pt2(model: PixelsToLogits, example: Tensor, path: Path) -> Run:
+    """A torch.export program with any batch size, traced with ``example``; returns what the file computes."""
+    program = torch.export.export(model, (example,), dynamic_shapes=({0: torch.export.Dim("batch", min=1)},))
     torch.export.save(program, path)
     loaded: Run = torch.export.load(path).module()
     return loaded
 
 
-def write_onnx(model: PixelsToLogits, pixels: Tensor, path: Path) -> Run:
-    """An ONNX graph with any batch size, input ``pixels`` and output ``logits``; returns what onnxruntime computes of it."""
+def write_onnx(model: PixelsToLogits, example: Tensor, path: Path) -> Run:
+    """An ONNX graph with any batch size, input ``pixels`` and output ``logits``, traced with ``example``; returns what onnxruntime does."""
     import onnxruntime
 
     torch.onnx.export(
         model,
-        (pixels,),
+        (example,),
         path,
         input_names=["pixels"],
         output_names=["logits"],

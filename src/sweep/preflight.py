@@ -172,7 +172,7 @@ def _directory(key: str, value: str, timed: bool, overrides: Sequence[Override],
 
 def _refuse_outside(subdir: str) -> None:
     """A value of an override that is part of it may hold ``../`` too."""
-    if os.path.isabs(subdir) or os.path.normpath(subdir).startswith(".."):
+    if os.path.isabs(subdir) or Path(os.path.normpath(subdir)).parts[:1] == ("..",):
         raise ConfigError(f"hydra.sweep.subdir={subdir} leads out of hydra.sweep.dir; use a directory below it")
 
 

@@ -104,6 +104,7 @@ def test_a_run_that_fails_gives_its_own_error_and_exit_code(shell):
     assert line.startswith("error: the run that goes straight on ended with exit code 3: data.root=/nowhere does not exist")
 
 
+@pytest.mark.slow
 def test_ctrl_c_ends_the_proof_and_its_run(shell, tmp_path):
     """Exit code 130, no temporary directory, no process left."""
     process = shell.start("src.doctor", *PROOF, "data.subset=100000", "data.size=100000", "train.batch_size=2", TMPDIR=str(tmp_path))

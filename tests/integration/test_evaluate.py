@@ -64,6 +64,7 @@ def test_the_best_checkpoint_in_the_precision_of_the_run_gives_the_runs_own_numb
         assert files[0] == files[1]
 
 
+@pytest.mark.slow
 def test_three_ranks_give_the_same_bits_as_one(runs, shell):
     """31 images on three ranks, with another batch size: every image once, and the same calibration, bin by bin."""
     arguments = ("parallel=ddp", "parallel.num_processes=3", "train.batch_size=12", "tracking=none")
@@ -75,6 +76,7 @@ def test_three_ranks_give_the_same_bits_as_one(runs, shell):
     assert dict(runs[0].history("val/ece"))[runs[0].result["best"]["step"]] == files[0]["ece"]
 
 
+@pytest.mark.slow
 def test_the_calibration_is_drawn_and_kept_by_the_tracker(runs, shell):
     run = shell.run("src.evaluate", "checkpoint=one", "tracking=mlflow", name="tracked").ok()
     run_id = run.result["tracking"]["run_id"]

@@ -78,6 +78,7 @@ def test_a_file_that_is_no_checkpoint_is_refused_before_anything_is_created(shel
     assert sorted(shell.directory.rglob("*")) == before
 
 
+@pytest.mark.slow
 def test_code_in_a_file_is_never_run(shell, run, tmp_path):
     """A plain pickle, an archive of torch, and a checkpoint with a digest that fits: only reading them tells what they are."""
     marker = tmp_path / "marker"
@@ -149,6 +150,7 @@ def test_a_sweeps_jobs_stay_in_its_directory(shell, subdir):
     assert sorted(shell.directory.rglob("*")) == before
 
 
+@pytest.mark.slow
 def test_odd_names_stay_inside_the_run_directory_and_the_store(shell, tmp_path):
     """Letters of any script, blanks, quotes and globs in every name, ``../`` in tags and class folders: nothing appears elsewhere."""
     images = tmp_path / "images"

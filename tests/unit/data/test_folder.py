@@ -108,3 +108,8 @@ def test_class_folder_that_is_not_utf8_is_refused(make_folder: MakeFolder) -> No
 
 def test_class_folder_with_letters_of_any_script(make_folder: MakeFolder) -> None:
     assert FolderSource(str(make_folder({"café": 1, "猫 1": 1}))).class_names == ["café", "猫 1"]
+
+
+def test_root_that_no_folder_can_have_is_an_error_of_the_data() -> None:
+    with pytest.raises(DataError, match="does not exist or is no folder"):
+        FolderSource("x" * 300)

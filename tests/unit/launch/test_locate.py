@@ -78,3 +78,9 @@ def test_the_store_is_the_option_or_the_environment_or_the_projects(monkeypatch,
     monkeypatch.chdir(tmp_path)
     assert locate.store_uri(None) == f"sqlite:///{locate.PROJECT_ROOT / 'mlflow.db'}"
     assert (locate.PROJECT_ROOT / "src" / "launch" / "locate.py").is_file()
+
+
+def test_a_name_that_no_file_can_have_is_one_line(tags):
+    with pytest.raises(CheckpointError, match=r"^x+ can't be read: File name too long; give a checkpoint file") as caught:
+        locate.locate("x" * 300, best=True, uri=None)
+    assert "\n" not in str(caught.value)

@@ -16,7 +16,7 @@ from src.errors import CheckpointError, ConfigError, ExitCode
 from src.launch.signals import StopSignals
 from src.runtime.rank import Rank
 from src.serving.export import export, milliseconds, written
-from src.serving.formats import PixelsToLogits, write_pt2
+from src.serving.formats import PixelsToLogits, write_onnx, write_pt2
 
 GREY = {"name": "synthetic", "size": 16, "val_size": 40, "pixels": 8, "channels": 1, "classes": 3}
 
@@ -102,17 +102,41 @@ def test_a_file_that_computes_something_else_is_not_kept(tmp_path, wrong, alone)
     assert not list(tmp_path.iterdir())
 
 
-def test_a_network_that_a_format_cant_hold_is_an_error_of_the_choice(tmp_path):
-    class Branches(nn.Module):
-        def forward(self, images):
-            return images.flatten(1) if images.sum() > 0 else -images.flatten(1)
+class Branches(nn.Module):
+    def forward(self, images):
+        return images.flatten(1) if images.sum() > 0 else -images.flatten(1)
 
-    model = PixelsToLogits(Branches(), InputFormat(1, 2, [0.5], [0.2])).eval()
+
+class FourImages(nn.Module):
+    def forward(self, images):
+        return images.reshape(4, -1)
+
+
+class SingularValues(nn.Module):
+    def forward(self, images):
+        return torch.linalg.svdvals(images).flatten(1)
+
+
+@pytest.mark.parametrize(
+    ("net", "write", "reason"),
+    [
+        (Branches(), write_pt2, "data-dependent"),
+        (Branches(), write_onnx, "data-dependent"),
+        (FourImages(), write_pt2, "batch"),
+        (FourImages(), write_onnx, "one number of images only"),
+        (SingularValues(), write_onnx, "No ONNX function found .*svd"),
+    ],
+)
+def test_a_network_that_a_format_cant_hold_is_an_error_of_the_choice(tmp_path, capfd, net, write, reason):
+    if write is write_onnx:
+        pytest.importorskip("onnxruntime")
+    model = PixelsToLogits(net, InputFormat(1, 2, [0.5], [0.2])).eval()
     batch = torch.randint(256, (4, 1, 2, 2), dtype=torch.uint8)
-    with pytest.raises(ConfigError, match=r"export\.formats: the network can't be written as pt2 \(.*\); leave pt2 out") as error:
-        written(tmp_path / "model.pt2", lambda path: write_pt2(model, batch, path), batch, model(batch), tolerance=1e-3)
-    assert "\n" not in str(error.value)
+    with pytest.raises(ConfigError, match=rf"^export\.formats: the network can't be written as x \(.*{reason}.*\); leave x out$"):
+        written(tmp_path / "model.x", lambda path: write(model, batch, path), batch, model(batch), tolerance=1e-3)
     assert not list(tmp_path.iterdir())
+    captured = capfd.readouterr()
+    assert "def forward" not in captured.out + captured.err
 
 
 def test_the_time_is_the_median_of_a_batch():

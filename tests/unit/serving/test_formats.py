@@ -41,6 +41,7 @@ CASES = [
 ]
 
 
+@pytest.mark.filterwarnings("ignore")  # the exporters' own deprecations, other ones in every release
 @pytest.mark.parametrize("write", [write_onnx, write_pt2])
 @pytest.mark.parametrize(("given", "channels", "side", "size"), CASES)
 @torch.no_grad()

@@ -127,6 +127,25 @@ def test_directories(in_empty_directory: Path) -> None:
     assert (given.pattern, given.generated) == (in_empty_directory / "a b,=é", False)
 
 
+@pytest.mark.parametrize("key", ["hydra.run.dir", "hydra.sweep.dir"])
+def test_a_given_directory_has_no_way_back_in_it(in_empty_directory: Path, key: str) -> None:
+    """Creating ``x/../y`` would leave an empty ``x``."""
+    argv = [f"{key}=x/../y/./z", *(["-m"] if "sweep" in key else [])]
+    assert plan(*argv).directory.pattern == in_empty_directory / "y" / "z"
+
+
+@pytest.mark.parametrize("subdir", ["../x", "/x", "a/../../x", "${hydra:job.override_dirname}"])
+def test_a_job_stays_in_its_sweeps_directory(subdir: str) -> None:
+    assert "leads out of hydra.sweep.dir; use a directory below it" in refusal(
+        "-m", "name=a,b", "+tags.x='../../../x'", f"hydra.sweep.subdir='{subdir}'"
+    )
+
+
+@pytest.mark.parametrize("subdir", ["${hydra:job.num}", "a/${hydra:job.id}", "x/../${hydra:job.num}", "..x"])
+def test_other_directories_of_jobs_are_fine(subdir: str) -> None:
+    assert len(plan("-m", "seed=1,2", f"hydra.sweep.subdir='{subdir}'").jobs) == 2
+
+
 @pytest.fixture
 def experiments(tmp_path: Path) -> list[str]:
     folder = tmp_path / "mine" / "experiment"
@@ -288,7 +307,8 @@ def test_free_arguments(group: str) -> None:
 def test_nothing_heavy_is_imported() -> None:
     """The only process of this file: what is imported can't be seen in one that has torch already."""
     code = (
-        "import sys; from src.sweep.preflight import preflight; from src.sweep.request import App; import src.train, src.evaluate, src.predict, src.export\n"
+        "import sys; from src.sweep.preflight import preflight; from src.sweep.request import App\n"
+        "import src.train, src.evaluate, src.predict, src.export\n"
         "preflight(['-m', 'seed=1,2'], App('config'))\n"
         "print(sorted({'torch', 'torchvision', 'mlflow', 'numpy', 'sklearn', 'PIL'} & set(sys.modules)))"
     )
