@@ -93,9 +93,11 @@ def run_evaluation(config: EvaluateConfig, *, run_dir: Path, rank: Rank, pulse: 
     assert config.checkpoint is not None
     payload = load.load(Path(config.checkpoint))
     parts = build.evaluation_parts(config, payload, rank=rank)
+    began = time.perf_counter()
     evaluation = evaluate(
         parts.model, parts.feed, num_classes=parts.num_classes, precision=parts.precision, parallel=parts.parallel, pulse=pulse
     )
+    seconds = time.perf_counter() - began
     metrics = evaluation.metrics(config.split.name)
     step = payload["state"]["step"]
     if rank.is_main:
@@ -106,6 +108,7 @@ def run_evaluation(config: EvaluateConfig, *, run_dir: Path, rank: Rank, pulse: 
         "objective": {"name": objective, "value": metrics.get(objective)},
         "metrics": metrics,
         "count": evaluation.count,
+        "samples_per_second": evaluation.count / seconds,
     }
     result |= saved_result(parts, payload, rank=rank)
     parts.parallel.exit()

@@ -46,7 +46,7 @@ def closing_lines(result: dict[str, Any], *, run_dir: Path, own_code: bool = Fal
         rows.append(("computed in", f"{precision['dtype']} on {result['device']}, {scaling} (precision={precision['name']})"))
         rows.append(("ranks", str(result["world_size"])))
     if result.get("samples_per_second"):
-        rows.append(("speed", f"{result['samples_per_second']:,.0f} images/s" + ("" if "predictions" in result else " in training")))
+        rows.append(("speed", f"{result['samples_per_second']:,.0f} images/s" + (" in training" if result["steps"] else "")))
     if result.get("skipped_updates"):
         rows.append(("skipped", f"{result['skipped_updates']} of {result['steps']} updates had inf or NaN gradients"))
     if found := result.get("predictions"):

@@ -181,7 +181,8 @@ def test_a_killed_loader_process_is_named_and_ends_the_run(shell, image_folder, 
     workers[0].kill()
     run = end(process, run_dir, timeout=60)
     check_end(run, code=6, status="FAILED")
-    assert f"DataLoader worker (pid {workers[0].pid}) is killed by signal: Killed" in run.result["reason"]
+    assert "a process that loads images died: DataLoader worker" in run.result["reason"]
+    assert str(workers[0].pid) in run.result["reason"]  # torch says it in one of two ways
     assert "data.num_workers" in run.result["reason"]
     assert run.result["failure"]["rank"] == (0 if parallel == "single" else 1)
     assert "Traceback" not in run.out
