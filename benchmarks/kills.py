@@ -3,8 +3,8 @@
     python benchmarks/kills.py --times 50 [--modes ddp single] [--seed 0] [--out benchmarks/kills.json]
 
 Each round starts a run of two gloo ranks (or of one process) on a CPU that writes a checkpoint every seven steps in the background,
-sends SIGKILL to the launcher or to one rank at a random time after the start, and checks: all processes of the run are gone within
-5 s of the end, a killed rank is exit code 6 with result.json, every checkpoint is whole, no temporary file lies about (after a killed
+sends SIGKILL to the launcher or to one rank at a random time after the first checkpoint (in one round of five: after the start), and
+checks: all processes of the run are gone within 5 s of the end, a killed rank is exit code 6 with result.json, every checkpoint is whole, no temporary file lies about (after a killed
 launcher: none once the run was resumed), and ``resume=auto`` with the same command finishes with the weights of an undisturbed run,
 bit for bit.
 """
@@ -49,14 +49,17 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         seconds, expected = {}, {}
         for mode in dict.fromkeys(options.modes):
+            process = start(Path(folder) / mode, mode)
+            wait_for_checkpoint(process, Path(folder) / mode)
             began = time.monotonic()
-            assert start(Path(folder) / mode, mode).wait() == 0
+            assert process.wait() == 0
             seconds[mode], expected[mode] = time.monotonic() - began, last_weights(Path(folder) / mode)
         rounds: list[dict[str, Any]] = []
         for number in range(options.times):
             mode = chance.choice(options.modes)
-            target, after = chance.choice(TARGETS[mode]), chance.uniform(0, seconds[mode])
-            rounds.append(one_round(Path(folder) / str(number), mode, target=target, after=after, expected=expected[mode]))
+            target, early, after = chance.choice(TARGETS[mode]), chance.random() < 0.2, chance.uniform(0, seconds[mode])
+            run_dir = Path(folder) / str(number)
+            rounds.append(one_round(run_dir, mode, target=target, early=early, after=after, expected=expected[mode]))
             bad = [entry for entry in rounds if entry["problems"]]
             took = {mode: round(value, 1) for mode, value in seconds.items()}
             report = {"times": len(rounds), "undisturbed_seconds": took, "with_problems": len(bad), "rounds": rounds}
@@ -65,10 +68,13 @@ def main() -> None:
     sys.exit(bool(bad))
 
 
-def one_round(run_dir: Path, mode: str, *, target: str, after: float, expected: dict[str, torch.Tensor]) -> dict[str, Any]:
-    """Start a run, kill ``target`` after so many seconds (a rank: as soon as there is one after that), resume, compare."""
+def one_round(run_dir: Path, mode: str, *, target: str, early: bool, after: float, expected: dict[str, torch.Tensor]) -> dict[str, Any]:
+    """Kill ``target`` so many seconds after the first checkpoint, or after the start if ``early``; resume; compare."""
     process = start(run_dir, mode)
+    if not early:
+        wait_for_checkpoint(process, run_dir)
     time.sleep(after)
+    writing = bool(list(run_dir.glob("checkpoints/*.tmp")))
     killed = kill(process, run_dir, target)
     at = time.monotonic()
     code = process.wait(timeout=120)
@@ -92,10 +98,16 @@ def one_round(run_dir: Path, mode: str, *, target: str, after: float, expected: 
         if not all(torch.equal(weight, weights[name]) for name, weight in expected.items()):
             problems.append("the resumed run has other weights than an undisturbed one")
     return {
-        "mode": mode, "target": target,
+        "mode": mode, "target": target, "early": early, "writing": writing,
         "after_seconds": round(after, 2), "killed": killed, "exit_code": code, "gone_seconds": round(gone, 2),
         "last_checkpoint": step, "problems": problems,
     }  # fmt: skip
+
+
+def wait_for_checkpoint(process: subprocess.Popen[bytes], run_dir: Path) -> None:
+    """Until the run has written one, or has ended."""
+    while process.poll() is None and not list(run_dir.glob("checkpoints/step-*.pt")):
+        time.sleep(0.02)
 
 
 def start(run_dir: Path, mode: str, *args: str) -> subprocess.Popen[bytes]:

@@ -83,9 +83,19 @@ def run_training(config: Config, *, run_dir: Path, rank: Rank, signals: StopSign
         if parts.writer is not None:
             parts.writer.close()
         result |= training_result(parts, state)
-    if parts.best_evaluation is not None and rank.is_main:
-        write_json(run_dir / "evaluation.json", parts.best_evaluation.to_dict(parts.data.class_names))
+        write_best_evaluation(parts)
     parts.parallel.exit()
+
+
+def write_best_evaluation(parts: Parts) -> None:
+    """Write ``evaluation.json``, if there is something to tell; a full disk ends nothing here."""
+    if parts.best_evaluation is None or not parts.rank.is_main:
+        return
+    path = parts.run_dir / "evaluation.json"
+    try:
+        write_json(path, parts.best_evaluation.to_dict(parts.data.class_names))
+    except OSError as error:
+        log.warning("%s could not be written: %s", path, error)
 
 
 def run_evaluation(config: EvaluateConfig, *, run_dir: Path, rank: Rank, pulse: Pulse, result: dict[str, Any]) -> None:

@@ -1,7 +1,9 @@
 """Which checkpoint a path means; no torch here."""
 
 import logging
+import os
 import re
+import shutil
 from pathlib import Path
 
 from src.checkpoint import manifest
@@ -24,6 +26,20 @@ def remove_leftovers(directory: Path) -> None:
     """Delete temporary files of a writer that was killed."""
     for path in directory.glob(f"*{TEMPORARY}"):
         path.unlink(missing_ok=True)
+
+
+def give_name(path: Path, name: Path) -> None:
+    """Let ``name`` be the file at ``path`` too, also if that goes; ``name`` is a whole file at any time."""
+    temporary = name.with_suffix(TEMPORARY)
+    temporary.unlink(missing_ok=True)
+    try:
+        try:
+            os.link(path, temporary)  # the same bytes under a second name: no copy
+        except OSError:  # another file system, or one without hard links
+            shutil.copyfile(path, temporary)
+        os.replace(temporary, name)
+    finally:
+        temporary.unlink(missing_ok=True)
 
 
 def newest_valid(directory: Path) -> Path | None:

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from src.checkpoint import manifest
-from src.checkpoint.find import BEST, TEMPORARY, step_files
+from src.checkpoint.find import BEST, TEMPORARY, give_name, step_files
 from src.errors import CheckpointError
 
 
@@ -32,7 +32,7 @@ def write_checkpoint(directory: Path, payload: dict[str, Any], *, about: dict[st
     finally:
         temporary.unlink(missing_ok=True)
     if is_best:
-        _point(directory / BEST, path)
+        give_name(path, directory / BEST)
     _sync_directory(directory)
     for old in step_files(directory)[keep:]:
         old.unlink(missing_ok=True)
@@ -52,16 +52,6 @@ def refuse_full_disk(directory: Path, *, size: int, keep: int) -> None:
             f"the disk of {directory} has {free / 2**20:,.0f} MiB left, and {keep + 2} checkpoints of {size / 2**20:,.0f} MiB can lie "
             f"there at once (save.keep={keep}, the best, one being written); free some space, lower save.keep or set hydra.run.dir"
         )
-
-
-def _point(name: Path, target: Path) -> None:
-    temporary = name.with_suffix(TEMPORARY)
-    temporary.unlink(missing_ok=True)
-    try:
-        os.link(target, temporary)  # the same bytes under a second name: no copy, and it outlives the first
-    except OSError:  # a file system without hard links
-        shutil.copyfile(target, temporary)
-    os.replace(temporary, name)
 
 
 def _sync_directory(directory: Path) -> None:

@@ -11,7 +11,6 @@ import torch
 from src.checkpoint.find import step_files
 from src.checkpoint.save import write_checkpoint
 from src.config.schema import SaveConfig
-from src.errors import CheckpointError
 
 log = logging.getLogger(__name__)
 
@@ -58,9 +57,15 @@ class Writer:
             self._changed.wait_for(lambda: self._waiting is None or is_best or not self._waiting.is_best)
             buffers = self._free.pop() if self._waiting is None else self._waiting.buffers
             self._waiting = None
-        payload = to_host(content, buffers)
+        try:
+            snapshot = _Snapshot(to_host(content, buffers), about, is_best, buffers)
+        except (RuntimeError, MemoryError) as error:  # no memory to hold it
+            self._fail(about["step"], error)
+            snapshot = None
         with self._changed:
-            self._waiting = _Snapshot(payload, about, is_best, buffers)
+            self._waiting = snapshot
+            if snapshot is None:
+                self._free.append(buffers)
             self._changed.notify_all()
 
     def wait(self) -> None:
@@ -109,17 +114,20 @@ class Writer:
                 is_best=snapshot.is_best and self._config.best,
                 keep=self._config.keep,
             )
-        except (OSError, RuntimeError, CheckpointError) as error:  # torch turns a full disk into a RuntimeError
-            self._failures += 1
-            self._reason = str(error).partition("\n")[0]
-            log.warning(
-                "the checkpoint of step %d could not be written to %s: %s; earlier ones are kept, and training goes on",
-                snapshot.about["step"],
-                self._directory,
-                self._reason,
-            )
+        except Exception as error:  # torch turns a full disk into a RuntimeError; and after any error somebody may wait for this thread
+            self._fail(snapshot.about["step"], error)
         else:
             self._failures = 0
+
+    def _fail(self, step: int, error: Exception) -> None:
+        self._failures += 1
+        self._reason = str(error).partition("\n")[0] or type(error).__name__
+        log.warning(
+            "the checkpoint of step %d could not be written to %s: %s; earlier ones are kept, and training goes on",
+            step,
+            self._directory,
+            self._reason,
+        )
 
 
 def to_host(content: Any, buffers: Buffers | None = None) -> Any:

@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.optim import AdamW
 
 from src.config import runfile
+from src.engine.evaluate import Evaluation, Reliability
 from src.engine.state import Parts, TrainState
 from src.errors import CheckpointError
 from src.runtime.seed import rng_state, seed_rank, set_rng_state
@@ -85,6 +86,7 @@ def snapshot(parts: Parts, state: TrainState) -> dict[str, Any]:
         "schedule": parts.schedule.state_dict(),
         "precision": parts.precision.state_dict(),
         "state": asdict(state),
+        "best_evaluation": None if parts.best_evaluation is None else asdict(parts.best_evaluation),
         "config": runfile.to_dict(parts.config),
         "class_names": list(data.class_names),
         "data": {
@@ -120,6 +122,7 @@ def restore(parts: Parts, payload: dict[str, Any]) -> TrainState:
         parts.parallel.load_model(parts.average.model, payload["ema"] or payload["model"])
         parts.average.start(parts.schedule.updates)
     state = TrainState(**payload["state"])
+    parts.best_evaluation = evaluation_from(payload["best_evaluation"])
     restore_own(parts, state, payload["ranks"])
     before, now = (runfile.flatten(config) for config in (payload["config"], parts.config))
     changed = [key for key in SAME_STEPS if before.get(key) != now.get(key)]
@@ -149,6 +152,11 @@ def restore_own(parts: Parts, state: TrainState, ranks: list[dict[str, Any]]) ->
     if (buffers := ranks[rank.rank]["buffers"]) is not None:
         for buffer, saved in zip(float_buffers(parts), buffers, strict=True):
             buffer.copy_(saved)
+
+
+def evaluation_from(saved: dict[str, Any] | None) -> Evaluation | None:
+    """An evaluation out of a checkpoint."""
+    return None if saved is None else Evaluation(**saved | {"reliability": Reliability(**saved["reliability"])})
 
 
 def planned_from(parts: Parts, state: TrainState) -> int:

@@ -2,7 +2,6 @@
 
 import json
 import logging
-import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -48,7 +47,7 @@ def settle(config: Config, run_dir: Path) -> tuple[Config, str | None]:
     if path.is_relative_to(run_dir):  # steps after the checkpoint were computed once, and will be again
         journal.truncate_after(run_dir / "metrics.jsonl", step=about["step"])
     else:
-        inherit_best(path.parent, run_dir)
+        inherit_best(path, about, run_dir)
     log.info("resuming from %s at step %d", path, about["step"])
     return replace(config, resume=str(path.absolute())), run_id(path, about)
 
@@ -70,15 +69,23 @@ def saved_run_id(run_dir: Path) -> str | None:
     return json.loads(path.read_text()).get("run_id") if path.exists() else None
 
 
-def inherit_best(old: Path, run_dir: Path) -> None:
-    """Carry the best checkpoint so far and its evaluation over into a new run directory, where they may stay the best."""
-    for source, target in (
-        (old / find.BEST, run_dir / "checkpoints" / find.BEST),
-        (old.parent / "evaluation.json", run_dir / "evaluation.json"),
-    ):
-        if source.is_file():
-            target.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(source, target)
+def inherit_best(path: Path, about: dict[str, Any], run_dir: Path) -> None:
+    """Carry the best checkpoint until that at ``path`` over into a new run directory, where it may stay the best.
+
+    One that came later belongs to a future that this run may not have.
+    """
+    source, target = path.parent / find.BEST, run_dir / "checkpoints" / find.BEST
+    if not source.is_file():
+        return
+    try:
+        best = manifest.verify(source)
+        if best["step"] > about["step"] or best["value"] != about["value"]:
+            log.warning("resume: %s is of step %d, after the checkpoint resumed, and stays where it is", source, best["step"])
+            return
+        target.parent.mkdir(parents=True, exist_ok=True)
+        find.give_name(source, target)
+    except (OSError, CheckpointError) as error:
+        log.warning("resume: the best checkpoint so far can't be taken over: %s", error)
 
 
 def differences(old: dict[str, Any], new: dict[str, Any]) -> dict[str, tuple[Any, Any]]:

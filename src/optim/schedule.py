@@ -70,7 +70,7 @@ class Schedule:
         self._table = self._full.clone()
         self._factor = 1.0
         self.updates = torch.zeros(1, dtype=torch.int64, device=device)
-        self.lr = torch.full((), optim.lr, device=device)
+        self.lr = self._full[0].clone()
         self._best: float | None = None
         self._bad_evaluations = 0
         self._bind()
@@ -79,9 +79,8 @@ class Schedule:
 
     def _bind(self) -> None:
         # One lr tensor shared by all groups; load_state_dict puts copies in its place, so it is bound again afterwards.
-        if self._fused:
-            for group in self._optimizer.param_groups:
-                group["lr"] = self.lr
+        for group in self._optimizer.param_groups:
+            group["lr"] = self.lr if self._fused else float(self.lr)
 
     def _before_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         last = self._table.numel() - 1
@@ -122,9 +121,10 @@ class Schedule:
         self._table.copy_(torch.maximum(self._full * self._factor, self._full.clamp(max=floor)))
 
     def state_dict(self) -> dict[str, Any]:
-        """Counter and plateau memory as tensors and plain types; the table follows from the config."""
+        """Counter, rate of the last update and plateau memory as tensors and plain types; the table follows from the config."""
         return {
             "updates": self.updates.cpu(),
+            "lr": self.lr.cpu(),
             "factor": self._factor,
             "best": self._best,
             "bad_evaluations": self._bad_evaluations,
@@ -133,6 +133,7 @@ class Schedule:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore after the optimizer's own state was loaded."""
         self.updates.copy_(state["updates"])
+        self.lr.copy_(state["lr"])  # an update that is skipped records the rate of the last one
         self._lower(state["factor"])
         self._best = state["best"]
         self._bad_evaluations = state["bad_evaluations"]

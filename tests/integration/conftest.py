@@ -23,6 +23,7 @@ TINY = (
     "train.batch_size=16",
     "train.log_every=1",
     "optim.lr=0.01",
+    "save.background=false",  # else a checkpoint may be left out when the next one comes too soon
 )
 """A run of 8 steps on the default net."""
 

@@ -34,19 +34,8 @@ def test_one_table_of_models_and_precisions(sweep, shell):
     start = max(number for number, line in enumerate(lines) if line.startswith("sweep directory"))
     assert lines[start] == f"sweep directory  {shell.directory / 'measured'}"
     assert lines[start + 1] == "all jobs         tracking=none"
-    assert lines[start + 2].split() == [
-        "job",
-        "checkpoint",
-        "precision",
-        "accuracy",
-        "top5",
-        "loss",
-        "ece",
-        "computed",
-        "in",
-        "status",
-        "directory",
-    ]
+    columns = "job checkpoint precision accuracy top5 loss ece computed in images/s status directory"
+    assert " ".join(lines[start + 2].split()) == columns
     rows = lines[start + 3 :]
     assert len(rows) == 2 * len(PRECISIONS)
     for number, row in enumerate(rows):
@@ -54,7 +43,8 @@ def test_one_table_of_models_and_precisions(sweep, shell):
         name = ("one", "the other")[number % 2]
         mode = list(PRECISIONS)[number // 2]
         measures = [f"{result['metrics'][f'val/{metric}']:.4f}" for metric in ("accuracy", "top5", "loss", "ece")]
-        assert row.split() == [str(number), *name.split(), mode, *measures, PRECISIONS[mode], "FINISHED", str(number)]
+        speed = f"{result['samples_per_second']:,.0f}"
+        assert row.split() == [str(number), *name.split(), mode, *measures, PRECISIONS[mode], speed, "FINISHED", str(number)]
 
 
 def test_the_best_checkpoint_in_the_precision_of_the_run_gives_the_runs_own_numbers(runs, sweep, shell):

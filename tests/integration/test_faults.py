@@ -139,7 +139,7 @@ def test_a_slow_rank_is_named_and_the_run_completes(shell):
 def test_a_full_disk_leaves_the_checkpoint_before(shell):
     """Row 8, through the hook: the temporary file is gone, the old checkpoint whole, and both ranks end together."""
     args = (*DDP, "tracking=none", "train.epochs=3")
-    run = shell.run("src.train", *args, "save.max_failures=0", "save.background=false", name="full", HALFSTEP_FAULT="enospc:0:7")
+    run = shell.run("src.train", *args, "save.max_failures=0", name="full", HALFSTEP_FAULT="enospc:0:7")
     check_end(run, code=5, status="FAILED")
     assert "No space left on device" in run.result["reason"]
     assert "the newest good one is" in run.result["reason"]

@@ -114,7 +114,8 @@ def begin_killed(shell):
 @pytest.mark.slow
 def test_another_number_of_ranks(shell, whole):
     """E16, E17: two ranks, then one, then two; the same global batches and rates, one warning each time."""
-    source = whole("ddp").run_dir / "checkpoints/step-00000028.pt"
+    files = whole("ddp").run_dir.glob("checkpoints/step-*.pt")  # one may be left out when the next one comes too soon
+    source = min(files, key=lambda path: abs(int(path.stem.removeprefix("step-")) - 28))
     one = shell.run("src.train", *SETTINGS, "parallel=single", f"resume='{source}'", "train.max_steps=37", name="one").ok()
     assert one.out.count("random numbers") == 1
     two = shell.run("src.train", *SETTINGS, "parallel=ddp", "resume=one", name="two").ok()

@@ -27,6 +27,7 @@ SMALL: dict[str, Any] = {
     "data": {"name": "synthetic", "size": 40, "val_size": 20, "pixels": 8, "channels": 1, "classes": 3},
     "train": {"epochs": 2, "batch_size": 8, "log_every": 1},
     "optim": {"name": "adamw", "lr": 0.01},
+    "save": {"background": False},  # in the background a checkpoint may be left out when the next one comes too soon
 }
 MakeParts = Callable[..., Parts]
 
