@@ -4,9 +4,9 @@
 
 Each round starts a run of two gloo ranks (or of one process) on a CPU that writes a checkpoint every seven steps in the background,
 sends SIGKILL to the launcher or to one rank at a random time after the first checkpoint (in one round of five: after the start), and
-checks: all processes of the run are gone within 5 s of the end, a killed rank is exit code 6 with result.json, every checkpoint is whole, no temporary file lies about (after a killed
-launcher: none once the run was resumed), and ``resume=auto`` with the same command finishes with the weights of an undisturbed run,
-bit for bit.
+checks: all processes of the run are gone within 5 s of the end, a killed rank is exit code 6 with result.json, every checkpoint is
+whole, no temporary file lies about (after a killed launcher: none once the run was resumed), and ``resume=auto`` with the same
+command finishes with the weights of an undisturbed run, bit for bit.
 """
 
 import argparse
