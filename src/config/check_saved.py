@@ -1,5 +1,6 @@
 """Rules of the commands that start from a saved model: evaluate, predict, export."""
 
+import os
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -9,6 +10,8 @@ from src.errors import ConfigError
 
 EXPORT_FORMATS: dict[str, tuple[str, ...]] = {"onnx": ("onnx", "onnxscript", "onnxruntime"), "pt2": (), "safetensors": ()}
 """Format -> packages beyond those that training needs."""
+_RUNS_OWN = ("metrics.jsonl", "system.jsonl")
+_NAME_BYTES = 255
 
 
 def check_saved(config: CheckpointConfig) -> None:
@@ -26,8 +29,13 @@ def _predict(config: PredictConfig) -> None:
     wanted = config.predict
     if not wanted.input and not isinstance(config.data, ImageFolderConfig):
         raise ConfigError("predict.input is not set; give a folder, a glob pattern, an image or a .txt file with an image a line")
-    if not wanted.output.endswith((".csv", ".jsonl")):
-        raise ConfigError(f"predict.output={wanted.output} must end in .csv or .jsonl")
+    output = Path(wanted.output)
+    if output.suffix not in (".csv", ".jsonl"):
+        raise ConfigError(f"predict.output={wanted.output} must end in .csv or .jsonl, after a name")
+    if wanted.output in _RUNS_OWN:
+        raise ConfigError(f"predict.output={wanted.output} is a file of the run directory's own; give another name")
+    if len(os.fsencode(output.name)) > _NAME_BYTES:
+        raise ConfigError(f"predict.output={wanted.output} has a longer name than the {_NAME_BYTES} bytes that a file may have; shorten it")
 
 
 def _export(config: ExportConfig) -> None:
@@ -44,11 +52,13 @@ def _export(config: ExportConfig) -> None:
 
 
 def refuse_existing(path: Path) -> None:
-    """Raise ``ConfigError`` if the file of predictions exists already or has no folder to be in."""
-    if path.exists():
+    """Raise ``ConfigError`` if the file of predictions exists already or has no folder that it can be written to."""
+    if os.path.lexists(path):
         raise ConfigError(f"predict.output={path} exists; nothing is overwritten: give another name, or remove it")
     if not path.parent.is_dir():
         raise ConfigError(f"predict.output={path}: there is no folder {path.parent}; make it first")
+    if not os.access(path.parent, os.W_OK):
+        raise ConfigError(f"predict.output={path}: {path.parent} can't be written to; give another folder")
 
 
 def _trust(config: CheckpointConfig) -> None:

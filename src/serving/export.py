@@ -58,7 +58,7 @@ def export(config: ExportConfig, payload: dict[str, Any], *, run_dir: Path) -> d
         files[name] = written(path, writers[name], pixels, expected, tolerance=config.export.tolerance)
         log.info("%s: largest difference %.2g on %d images (%s)", path.name, files[name]["max_difference"], len(pixels), source)
     write_json(run_dir / DESCRIPTION, about)
-    logs.console.print(table(files, eager_ms=eager_ms))
+    logs.console.print(table(files, eager_ms=eager_ms, count=len(pixels)))
     return {
         "export": {"files": files, "parity_images": source, "count": len(pixels), "eager_ms": eager_ms, "preprocessing": DESCRIPTION},
         "precision": {"name": "fp32", "dtype": "float32", "scaler": False},
@@ -136,15 +136,30 @@ def _reason(error: BaseException) -> str:
 
 
 def description(payload: dict[str, Any]) -> dict[str, Any]:
-    """What somebody needs to feed the files: the rest of the preprocessing is inside them (but not in safetensors: weights alone)."""
+    """What somebody needs to feed the files, from an image file on (``data/decode.py`` in Pillow's words).
+
+    The rest of the preprocessing is inside them, but not in safetensors, which are weights alone.
+    """
     data = payload["data"]
     size, channels = data["pixel_size"], data["pixel_channels"]
     return {
         "input": f"pixels: uint8 [N, {channels}, {size}, {size}], {'RGB' if channels == 3 else 'grey (ITU-R 601 luma)'}, 0 to 255",
-        "resize": f"EXIF orientation; shorter side to {size} pixels, bilinear with antialiasing (Pillow's ImageOps.fit); centre crop",
+        "from_file": [
+            "ImageOps.exif_transpose(image)",
+            "to RGB: transparency laid on white (Image.alpha_composite), 16-bit grey as (value + 128) // 257, all else by convert('RGB')",
+            f"ImageOps.fit(image, ({size}, {size}), method=Image.Resampling.BILINEAR) unless it has that size",
+            *(["convert('L')"] if channels == 1 else []),
+        ],
         "output": f"logits: float32 [N, {data['num_classes']}]; softmax gives probabilities",
         "class_names": payload["class_names"],
-        "inside": {"mean": data["mean"], "std": data["std"], "of": "pixels / 255", "image_size": data["image_size"]},
+        "inside": {
+            "mean": data["mean"],
+            "std": data["std"],
+            "of": "pixels / 255",
+            "channels": data["channels"],
+            "image_size": data["image_size"],
+            "resize": "bilinear, corners not aligned, antialiased where it makes smaller",
+        },
         "model": payload["config"]["model"],
         "step": payload["state"]["step"],
     }
@@ -160,10 +175,10 @@ def milliseconds(run: Run, pixels: Tensor) -> float:
     return median(times[1:])
 
 
-def table(files: dict[str, dict[str, Any]], *, eager_ms: float) -> Table:
-    """What was written, how exact and how fast it is."""
+def table(files: dict[str, dict[str, Any]], *, eager_ms: float, count: int) -> Table:
+    """What was written, how exact it is and how fast with a batch of ``count`` images."""
     shown = Table(box=None, pad_edge=False)
-    for column in ("file", "MiB", "largest difference", "same classes", f"ms for {NUM_IMAGES} images"):
+    for column in ("file", "MiB", "largest difference", "same classes", f"ms for {count} images"):
         shown.add_column(column, justify="left" if column == "file" else "right")
     shown.add_row("(eager, float32, CPU)", "", "", "", f"{eager_ms:.1f}")
     for found in files.values():

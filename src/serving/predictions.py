@@ -15,7 +15,7 @@ from torch import nn
 
 from src.config.check_saved import refuse_existing
 from src.data.listing import ListFeed
-from src.errors import DataError, NonFiniteError
+from src.errors import ConfigError, DataError, NonFiniteError
 from src.parallel import Parallel
 from src.precision import Precision
 from src.runtime.pulse import SILENT, Pulse
@@ -25,7 +25,7 @@ NUM_SHOWN = 5
 """Unreadable files that a message names."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Guess:
     """A class and its probability (softmax in float32)."""
 
@@ -33,7 +33,7 @@ class Guess:
     probability: float
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Prediction:
     """The likeliest classes of an image, at most five, the best first; none for a file that can't be read, which has an ``error``."""
 
@@ -85,17 +85,20 @@ def predict(
 def write(path: Path, predictions: Sequence[Prediction]) -> None:
     """A CSV file with a row an image, or JSON lines if the name ends so; whole or not at all.
 
-    Raises ``ConfigError`` if the file has come to exist in the meantime.
+    Raises ``ConfigError`` if the file has come to exist in the meantime or can't be written.
     """
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    with _text(temporary) as file:
-        if path.suffix == ".jsonl":
-            for prediction in predictions:
-                file.write(json.dumps(_record(prediction), ensure_ascii=False) + "\n")
-        else:
-            _write_csv(file, predictions)
-        refuse_existing(path)
-    os.replace(temporary, path)
+    temporary = path.with_name(f".predictions.{os.getpid()}")  # path's own name may have no room for more
+    try:
+        with _text(temporary) as file:
+            if path.suffix == ".jsonl":
+                for prediction in predictions:
+                    file.write(json.dumps(_record(prediction), ensure_ascii=False) + "\n")
+            else:
+                _write_csv(file, predictions)
+            refuse_existing(path)
+        os.replace(temporary, path)
+    except OSError as error:
+        raise ConfigError(f"predict.output={path} can't be written ({error.strerror}); give another file") from error
 
 
 def _write_csv(file: TextIO, predictions: Sequence[Prediction]) -> None:

@@ -3,6 +3,7 @@
 import json
 import logging
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from src.checkpoint.load import load
 from src.config.checks import check
 from src.config.runfile import to_config
 from src.config.schema import Config, EvaluateConfig
+from src.engine import loop
 from src.launch.outcome import Outcome, read
 from src.launch.signals import StopSignals
 from src.runtime.rank import Rank
@@ -158,6 +160,26 @@ def test_a_resumed_run_reaches_the_same_end(tmp_path, first_steps):
         assert again.result[key] == whole.result[key]
     for key in ("val/loss", "train/loss"):
         assert again.result["metrics"][key] == whole.result["metrics"][key]
+
+
+def test_the_best_evaluation_outlives_a_stop(tmp_path, monkeypatch):
+    """It was before the stop; the resumed run, which finds nothing better, tells it too."""
+    accuracies = iter([0.9, 0.5])
+    signals = StopSignals()
+    original = loop.evaluate
+
+    def evaluate(*args, **kwargs):
+        signals.requested = 143
+        return replace(original(*args, **kwargs), accuracy=next(accuracies))
+
+    monkeypatch.setattr(loop, "evaluate", evaluate)
+    stopped = work.run_rank(config(), run_dir=tmp_path / "part", rank=Rank(), signals=signals)
+    assert (stopped.exit_code, stopped.result["steps"], stopped.result["best"]["step"]) == (143, 6, 5)
+    again = run(tmp_path / "again", config(resume=str(tmp_path / "part" / "checkpoints" / "step-00000006.pt")))
+    assert (again.result["steps"], again.result["best"]["step"]) == (10, 5)
+    before, after = (json.loads((tmp_path / name / "evaluation.json").read_text()) for name in ("part", "again"))
+    assert before == after
+    assert after["accuracy"] == 0.9
 
 
 def test_a_damaged_checkpoint_is_5_and_nothing_is_built(tmp_path):

@@ -106,6 +106,31 @@ def test_a_failed_write_leaves_the_old_and_no_temporary_file(tmp_path, monkeypat
     assert not list(tmp_path.glob("*.tmp"))
 
 
+@pytest.mark.parametrize("links", [True, False])
+def test_a_second_name_is_a_whole_file_or_the_old_one(tmp_path, monkeypatch, links):
+    """Also where there are no hard links and the disk fills up while the bytes are copied."""
+
+    def refuse(source, target):
+        raise OSError(1, "Operation not permitted")
+
+    def full(source, target):
+        target.write_bytes(b"half")
+        raise OSError(28, "No space left on device")
+
+    first, second, best = write(tmp_path, 1), write(tmp_path, 2), tmp_path / "best.pt"
+    if not links:
+        monkeypatch.setattr(os, "link", refuse)
+    find.give_name(first, best)
+    first.unlink()
+    assert load.load(best)["weight"][0] == 1
+    if not links:
+        monkeypatch.setattr(find.shutil, "copyfile", full)
+        with pytest.raises(OSError, match="No space left"):
+            find.give_name(second, best)
+        assert load.load(best)["weight"][0] == 1
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["best.pt", "step-00000002.pt"]
+
+
 def test_leftovers_of_a_killed_writer_are_removed(tmp_path):
     """I06."""
     (tmp_path / "step-00000005.tmp").write_bytes(b"half")

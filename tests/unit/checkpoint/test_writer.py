@@ -142,6 +142,38 @@ def test_failures_in_a_row_are_forgiven_up_to_a_number(make, tmp_path, monkeypat
     assert steps(tmp_path) == [1, 5]
 
 
+def test_an_error_nobody_thought_of_is_a_failure_too_and_nobody_waits_for_ever(make, tmp_path):
+    """What can't be pickled: the thread goes on, and so does the training."""
+    writer = make(background=True, max_failures=0)
+    writer.put({"config": {}, "weight": threading.Lock()}, about={"step": 1}, is_best=False)
+    writer.wait()
+    assert "pickle" in (writer.problem(last=False) or "")
+    assert not list(tmp_path.iterdir())
+    put(writer, 2)
+    writer.wait()
+    assert writer.problem(last=True) is None
+    assert steps(tmp_path) == [2]
+
+
+def test_no_memory_for_a_copy_is_a_failure_too(make, tmp_path, monkeypatch):
+    writer = make(background=True, max_failures=1)
+    for step in (1, 2):
+        with monkeypatch.context() as patch:
+            patch.setattr(torch.Tensor, "to", exhausted)
+            put(writer, step)
+        writer.wait()
+        assert (writer.problem(last=False) is None) == (step == 1)
+    assert "can't allocate memory" in (writer.problem(last=False) or "")
+    put(writer, 3)
+    writer.wait()
+    assert writer.problem(last=True) is None
+    assert steps(tmp_path) == [3]
+
+
+def exhausted(*args, **kwargs):
+    raise RuntimeError("DefaultCPUAllocator: can't allocate memory")
+
+
 def test_half_tensors_become_float32_and_nothing_is_shared():
     source = {"a": [torch.ones(3, dtype=torch.float16), 7], "b": torch.arange(4), "c": ("x", None)}
     copy = to_host(source, {})

@@ -1,5 +1,6 @@
 """Rules of the commands that start from a checkpoint."""
 
+import os
 import sys
 
 import pytest
@@ -19,6 +20,9 @@ OWN_DATA = {"data": {"name": "custom", "factory": "my.sets:load"}}
         (PredictConfig, {}, "predict.input is not set"),
         (PredictConfig, {"predict": {"input": ""}}, "predict.input is not set"),
         (PredictConfig, {"predict": {"input": "x", "output": "a.parquet"}}, r"predict.output=a.parquet must end in .csv or .jsonl"),
+        (PredictConfig, {"predict": {"input": "x", "output": ".jsonl"}}, r"predict.output=.jsonl must end in .csv or .jsonl, after a name"),
+        (PredictConfig, {"predict": {"input": "x", "output": "metrics.jsonl"}}, "is a file of the run directory's own"),
+        (PredictConfig, {"predict": {"input": "x", "output": "é" * 126 + ".csv"}}, "a longer name than the 255 bytes"),
         (ExportConfig, {"export": {"formats": []}}, r"export.formats=\[\] must be some of onnx, pt2, safetensors"),
         (ExportConfig, {"export": {"formats": ["pt2", "tflite"]}}, r"export.formats=\[pt2,tflite\] must be some of"),
         (ExportConfig, {"parallel": {"name": "ddp"}}, "parallel=ddp: an export is the work of one process"),
@@ -28,6 +32,10 @@ OWN_DATA = {"data": {"name": "custom", "factory": "my.sets:load"}}
 def test_what_is_refused(kind, data, text):
     with pytest.raises(ConfigError, match=text):
         check_saved(to_config(data, kind))
+
+
+def test_a_name_may_be_as_long_as_a_file_system_allows():
+    check_saved(to_config({"predict": {"input": "folder", "output": "a" * 251 + ".csv"}}, PredictConfig))
 
 
 def test_predictions_need_no_code_of_the_data():
@@ -47,5 +55,15 @@ def test_a_table_is_only_written_where_nothing_is(tmp_path):
     (tmp_path / "old.csv").write_text("mine")
     with pytest.raises(ConfigError, match=r"old\.csv exists; nothing is overwritten"):
         refuse_existing(tmp_path / "old.csv")
+    (tmp_path / "link.csv").symlink_to("gone.csv")
+    with pytest.raises(ConfigError, match=r"link\.csv exists"):
+        refuse_existing(tmp_path / "link.csv")
     with pytest.raises(ConfigError, match="there is no folder"):
         refuse_existing(tmp_path / "nowhere/new.csv")
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="every folder is open to root")
+def test_a_folder_that_is_closed_to_us_is_found_out_first(tmp_path):
+    tmp_path.chmod(0o555)
+    with pytest.raises(ConfigError, match="can't be written to; give another folder"):
+        refuse_existing(tmp_path / "new.csv")

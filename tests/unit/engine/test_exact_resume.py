@@ -134,6 +134,6 @@ def test_any_run_ended_anywhere_and_gone_on_with_is_the_run_that_went_straight_o
 
     assert seen == points(whole)
     one, other = (load(find.newest_valid(tmp_path / run / "checkpoints") or source) for run in ("final", "whole"))
-    for name in ("model", "ema", "optimizer", "schedule", "precision", "ranks"):
+    for name in ("model", "ema", "optimizer", "schedule", "precision", "best_evaluation", "ranks"):
         assert_same(one[name], other[name])
     assert last_state(one) == last_state(other)

@@ -126,6 +126,30 @@ def test_everything_else_is_drift_and_is_said(tmp_path, caplog):
     ]
 
 
+@pytest.mark.parametrize(
+    ("step", "value", "taken"), [(5, 0.5, True), (4, 0.5, True), (6, 0.7, False), (6, 0.5, False), (4, 0.4, False), (5, None, False)]
+)
+def test_the_best_so_far_goes_along_unless_it_is_of_a_later_step(tmp_path, caplog, step, value, taken):
+    """A run resumed at step 5 with 0.5 as its best value must not call another checkpoint its best."""
+    path = checkpoint(tmp_path / "old", 5)
+    about = {"step": step, "epoch": 1, "value": value, "tracking": None}
+    write_checkpoint(tmp_path / "aside", {"config": runfile.to_dict(CONFIG)}, about=about, is_best=True, keep=1)
+    (tmp_path / "aside" / "best.pt").replace(path.parent / "best.pt")
+    settle(replace(CONFIG, resume=str(path)), tmp_path / "new")
+    best = tmp_path / "new" / "checkpoints" / "best.pt"
+    assert best.exists() == taken
+    assert ("stays where it is" in caplog.text) != taken
+    assert (path.parent / "best.pt").exists()
+
+
+def test_a_damaged_best_is_left_with_a_warning(tmp_path, caplog):
+    path = checkpoint(tmp_path / "old", 5)
+    (path.parent / "best.pt").write_bytes(path.read_bytes()[:-7])
+    assert settle(replace(CONFIG, resume=str(path)), tmp_path / "new")[0].resume == str(path)
+    assert "can't be taken over" in caplog.text
+    assert not (tmp_path / "new" / "checkpoints" / "best.pt").exists()
+
+
 def test_a_missing_or_damaged_checkpoint_is_refused(tmp_path):
     with pytest.raises(CheckpointError, match=r"nothing\.pt"):
         settle(replace(CONFIG, resume=str(tmp_path / "nothing.pt")), tmp_path)

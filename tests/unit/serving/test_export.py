@@ -5,6 +5,7 @@ import logging
 
 import pytest
 import torch
+from rich.console import Console
 from torch import nn
 
 from src import work
@@ -15,7 +16,7 @@ from src.data.base import InputFormat
 from src.errors import CheckpointError, ConfigError, ExitCode
 from src.launch.signals import StopSignals
 from src.runtime.rank import Rank
-from src.serving.export import export, milliseconds, written
+from src.serving.export import export, milliseconds, table, written
 from src.serving.formats import PixelsToLogits, write_onnx, write_pt2
 
 GREY = {"name": "synthetic", "size": 16, "val_size": 40, "pixels": 8, "channels": 1, "classes": 3}
@@ -53,6 +54,7 @@ def test_the_average_of_the_weights_is_exported_and_checked_on_the_split(payload
     assert any(not torch.equal(weights[name], tensor) for name, tensor in payload["model"].items())
     about = json.loads((tmp_path / "model.json").read_text())
     assert about["input"] == "pixels: uint8 [N, 1, 8, 8], grey (ITU-R 601 luma), 0 to 255"
+    assert about["from_file"][-1] == "convert('L')"
     assert about["class_names"] == ["class0", "class1", "class2"]
 
 
@@ -137,6 +139,15 @@ def test_a_network_that_a_format_cant_hold_is_an_error_of_the_choice(tmp_path, c
     assert not list(tmp_path.iterdir())
     captured = capfd.readouterr()
     assert "def forward" not in captured.out + captured.err
+
+
+def test_the_table_tells_of_as_many_images_as_were_timed(capsys):
+    file = {"path": "model.pt2", "bytes": 2**20, "max_difference": 1e-7, "same_classes": False, "ms": 2.0}
+    console = Console(width=120)
+    console.print(table({"pt2": file}, eager_ms=3.0, count=15))
+    shown = capsys.readouterr().out
+    assert "ms for 15 images" in shown
+    assert shown.splitlines()[-1].split() == ["model.pt2", "1.0", "1.0e-07", "NO", "2.0"]
 
 
 def test_the_time_is_the_median_of_a_batch():

@@ -2,6 +2,7 @@
 
 import csv
 import json
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -48,6 +49,18 @@ def test_a_table_that_came_to_exist_meanwhile_stays(tmp_path, name):
     with pytest.raises(ConfigError, match="exists; nothing is overwritten"):
         write(tmp_path / name, ROWS)
     assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {name: "mine"}
+
+
+def test_a_name_with_no_room_for_more_is_written(tmp_path):
+    path = tmp_path / ("a" * 251 + ".csv")
+    write(path, ROWS)
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_where_nothing_can_be_written_the_option_is_named():
+    path = Path("/dev/fd/new.csv")  # a folder that takes no file, even of root
+    with pytest.raises(ConfigError, match=r"predict\.output=/dev/fd/new\.csv can't be written \(.+\); give another file"):
+        write(path, ROWS)
 
 
 class Net(nn.Module):
