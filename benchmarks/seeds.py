@@ -1,7 +1,8 @@
 """The accuracies of a suite's commands over many seeds: several runs at once, spread over the GPUs, so nothing is said about speed.
 
-``python benchmarks/seeds.py SUITE [--repeat N] [--jobs J] [--cifar DIR]`` takes the suites of ``benchmarks/runs.py`` and writes
-``benchmarks/results/SUITE-seeds-DEVICE.json``. A run that fails is a result too: its exit code and reason stand in place of the accuracy.
+``python benchmarks/seeds.py SUITE [--repeat N] [--seed FIRST] [--only MODE] [--jobs J] [--cifar DIR]`` takes the suites of
+``benchmarks/runs.py`` and writes ``benchmarks/results/SUITE-seeds-DEVICE.json``; what an earlier file has and isn't measured anew
+stays. A run that fails is a result too: its exit code and reason stand in place of the accuracy.
 """
 
 import argparse
@@ -30,6 +31,7 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=2, help="runs at once")
     parser.add_argument("--cifar", default="datasets/cifar10-jpg", help="folder with train/ and test/ of CIFAR-10 as JPEG")
     parser.add_argument("--seed", type=int, default=0, help="the first seed")
+    parser.add_argument("--only", default="", help="only commands that end so, for example precision=o3")
     parser.add_argument("--out", type=Path, default=RESULTS)
     args = parser.parse_args()
     slots: SimpleQueue[str] = SimpleQueue()
@@ -43,7 +45,8 @@ def main() -> None:
         finally:
             slots.put(device)
 
-    plan = [(command, seed) for seed in range(args.seed, args.seed + args.repeat) for command in SUITES[args.suite]]
+    commands = [command for command in SUITES[args.suite] if command.endswith(args.only)]
+    plan = [(command, seed) for seed in range(args.seed, args.seed + args.repeat) for command in commands]
     found: dict[str, list[dict[str, object]]] = {command.format(cifar="DIR"): [] for command in SUITES[args.suite]}
     with ThreadPoolExecutor(args.jobs) as pool:
         jobs = {pool.submit(measure, command, seed): command.format(cifar="DIR") for command, seed in plan}
@@ -80,16 +83,24 @@ def accuracy(command: str, *, seed: int, device: str) -> dict[str, object]:
 def write(suite: str, found: dict[str, list[dict[str, object]]], *, folder: Path) -> None:
     """Write what there is so far, by seed."""
     device = str(next(run["device"] for runs in found.values() for run in runs))
+    slug = re.sub(r"[^a-z0-9]+", "-", device.lower()).strip("-")
+    path = folder / f"{suite}-seeds-{slug}.json"
+    old = json.loads(path.read_text())["seeds"] if path.exists() else {}
+    seeds = {command: sorted(merged(old.get(command, []), runs), key=lambda run: str(run["seed"])) for command, runs in found.items()}
     record = {
         "suite": f"{suite}-seeds",
         "device": device,
         "versions": {package: version(package) for package in ("torch", "torchvision", "hydra-core")},
         "date": datetime.now(UTC).date().isoformat(),
-        "seeds": {command: sorted(runs, key=lambda run: str(run["seed"])) for command, runs in found.items() if runs},
+        "seeds": {command: runs for command, runs in seeds.items() if runs},
     }
     folder.mkdir(parents=True, exist_ok=True)
-    slug = re.sub(r"[^a-z0-9]+", "-", device.lower()).strip("-")
-    (folder / f"{suite}-seeds-{slug}.json").write_text(json.dumps(record, indent=1) + "\n")
+    path.write_text(json.dumps(record, indent=1) + "\n")
+
+
+def merged(old: list[dict[str, object]], new: list[dict[str, object]]) -> list[dict[str, object]]:
+    """``new``, and the ``old`` runs of other seeds."""
+    return [run for run in old if run["seed"] not in [other["seed"] for other in new]] + new
 
 
 if __name__ == "__main__":

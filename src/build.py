@@ -42,10 +42,7 @@ def train_parts(config: Config, *, run_dir: Path, rank: Rank, stop_requested: Ca
     Order matters: threads before any work, the group before NCCL-backed devices are used, weights from the shared seed
     before the per-rank one, memory format and precision before the parallel wrapper, the optimizer over the final parameters.
     """
-    effective = start_process(config, rank)
-    parallel = build_parallel(config.parallel, rank=rank)
-    parallel.enter()
-    place = placement(config, rank)
+    effective, parallel, place = join(config, rank)
     needs = input_needs(config.model)
     data = build_data(
         config.data,
@@ -128,63 +125,52 @@ class Evaluable(Generic[FeedT]):
 
 def evaluation_parts(config: EvaluateConfig, payload: dict[str, Any], *, rank: Rank) -> Evaluable[EvalFeed]:
     """A checkpoint's network with the data and precision of ``config``; joins the group of ranks."""
-
-    def feed_for(place: Placement) -> EvalFeed:
-        return build_eval(
-            config.data,
-            split=config.split,
-            batch_size=config.train.batch_size,
-            accumulate=config.train.accumulate,
-            placement=place,
-            form=input_format(payload),
-            class_names=payload["class_names"],
-        )
-
-    parts = _evaluable(config, payload, rank=rank, feed_for=feed_for, facts=lambda feed: {"images": feed.size})
-    parts.effective["broken_images"] = parts.feed.broken_images
-    return parts
+    effective, parallel, place = join(config, rank)
+    feed = build_eval(
+        config.data,
+        split=config.split,
+        batch_size=config.train.batch_size,
+        accumulate=config.train.accumulate,
+        placement=place,
+        form=input_format(payload),
+        class_names=payload["class_names"],
+    )
+    effective["broken_images"] = feed.broken_images
+    return _evaluable(config, payload, feed, parallel=parallel, place=place, effective=effective, facts={"images": feed.size})
 
 
 def prediction_parts(config: PredictConfig, payload: dict[str, Any], paths: list[Path], *, rank: Rank) -> Evaluable[ListFeed]:
     """A checkpoint's network, in the precision of ``config``, with the images to classify; joins the group of ranks."""
-
-    def feed_for(place: Placement) -> ListFeed:
-        return ListFeed(
-            paths,
-            form=input_format(payload),
-            pixels=(payload["data"]["pixel_channels"], payload["data"]["pixel_size"]),
-            batch_size=eval_batch_size(config.train.batch_size, accumulate=config.train.accumulate),
-            num_workers=resolve_workers(config.data.num_workers, in_memory=False, local_world_size=place.local_world_size),
-            placement=place,
-        )
-
-    facts = {"images": len(paths), "names of images": _digest(paths)}
-    return _evaluable(config, payload, rank=rank, feed_for=feed_for, facts=lambda feed: facts)
-
-
-def _digest(paths: list[Path]) -> str:
-    return hashlib.sha256(b"\0".join(map(os.fsencode, paths))).hexdigest()
+    effective, parallel, place = join(config, rank)
+    feed = ListFeed(
+        paths,
+        form=input_format(payload),
+        pixels=(payload["data"]["pixel_channels"], payload["data"]["pixel_size"]),
+        batch_size=eval_batch_size(config.train.batch_size, accumulate=config.train.accumulate),
+        num_workers=resolve_workers(config.data.num_workers, in_memory=False, local_world_size=place.local_world_size),
+        placement=place,
+    )
+    names = hashlib.sha256(b"\0".join(map(os.fsencode, paths))).hexdigest()
+    facts = {"images": len(paths), "names of images": names}
+    return _evaluable(config, payload, feed, parallel=parallel, place=place, effective=effective, facts=facts)
 
 
 def _evaluable(
     config: CheckpointConfig,
     payload: dict[str, Any],
+    feed: FeedT,
     *,
-    rank: Rank,
-    feed_for: Callable[[Placement], FeedT],
-    facts: Callable[[FeedT], dict[str, Any]],
+    parallel: Parallel,
+    place: Placement,
+    effective: dict[str, Any],
+    facts: dict[str, Any],
 ) -> Evaluable[FeedT]:
-    effective = start_process(config, rank)
-    parallel = build_parallel(config.parallel, rank=rank)
-    parallel.enter()
-    place = placement(config, rank)
     data = payload["data"]
-    feed = feed_for(place)
     model = place_model(load_model(payload, trust_code=config.trust_code), place)
-    shake_hands(parallel, config, model, data=facts(feed) | {"class names": payload["class_names"]})
-    precision = build_precision(config.precision, device=rank.device)
+    shake_hands(parallel, config, model, data=facts | {"class names": payload["class_names"]})
+    precision = build_precision(config.precision, device=place.device)
     model = precision.prepare(model)
-    images = torch.zeros(*example_shape(payload), device=rank.device)
+    images = torch.zeros(*example_shape(payload), device=place.device)
     computed = try_model(model, images, precision=precision, num_classes=data["num_classes"], name=payload["config"]["model"]["name"])
     return Evaluable(
         model=model,
@@ -195,6 +181,14 @@ def _evaluable(
         num_classes=data["num_classes"],
         effective=effective | {"backend": parallel.backend, "computed_dtype": computed, "channels_last": place.channels_last},
     )
+
+
+def join(config: Config, rank: Rank) -> tuple[dict[str, Any], Parallel, Placement]:
+    """Set up this process and join the group of ranks; what was decided, the parallel mode, and where batches go."""
+    effective = start_process(config, rank)
+    parallel = build_parallel(config.parallel, rank=rank)
+    parallel.enter()
+    return effective, parallel, placement(config, rank)
 
 
 def input_format(payload: dict[str, Any]) -> InputFormat:

@@ -1,8 +1,8 @@
 """The manifest at the end of a checkpoint file: readable without torch, and what makes damage visible.
 
 A checkpoint is what ``torch.save`` writes, a zip archive, plus a zip comment that holds a JSON manifest: SHA-256 and size of
-the archive, the step, the config. Any zip or torch reader still opens the file; one flipped byte or a missing tail changes
-the digest. One file, one rename: archive and manifest can't get out of step.
+the archive, the step, the config, and a digest of the manifest itself. Any zip or torch reader still opens the file; one flipped
+byte or a missing tail changes a digest. One file, one rename: archive and manifest can't get out of step.
 """
 
 import hashlib
@@ -13,7 +13,7 @@ from typing import Any, BinaryIO, cast
 
 from src.errors import CheckpointError
 
-FORMAT = 3
+FORMAT = 2
 _END_OF_ARCHIVE = b"PK\x05\x06"
 _LONGEST = 65535
 """A zip comment's length field has 16 bits."""
@@ -41,7 +41,7 @@ class HashingWriter:
 def append(file: BinaryIO, *, sha256: str, size: int, about: dict[str, Any]) -> None:
     """Turn a finished archive of ``size`` bytes, open for update, into a checkpoint."""
     manifest = {"format": FORMAT, "sha256": sha256, "size": size, **about}
-    comment = json.dumps(manifest, ensure_ascii=False, separators=(",", ":")).encode()
+    comment = _as_json(manifest | {"seal": _seal(manifest)})
     if len(comment) > _LONGEST:
         raise CheckpointError(
             f"the config takes {len(comment)} bytes as JSON; a checkpoint has room for {_LONGEST}: shorten model or data kwargs"
@@ -71,7 +71,18 @@ def read(path: Path) -> dict[str, Any]:
         raise CheckpointError(f"{path} ({length} bytes) is corrupt or not a checkpoint of this program; give another checkpoint file")
     if manifest["format"] != FORMAT:
         raise CheckpointError(f"{path} has checkpoint format {manifest['format']}, this version reads {FORMAT}")
+    if manifest.pop("seal", None) != _seal(manifest):
+        raise CheckpointError(f"{path} is damaged: its manifest does not match its seal; use another checkpoint of the run")
     return cast(dict[str, Any], manifest)
+
+
+def _as_json(manifest: dict[str, Any]) -> bytes:
+    return json.dumps(manifest, ensure_ascii=False, separators=(",", ":")).encode()
+
+
+def _seal(manifest: dict[str, Any]) -> str:
+    """The digest of the manifest itself: that of the archive does not cover what is said of it."""
+    return hashlib.sha256(_as_json(manifest)).hexdigest()
 
 
 def verify(path: Path) -> dict[str, Any]:

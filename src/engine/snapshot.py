@@ -3,7 +3,7 @@
 import json
 import logging
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict
 from typing import Any
 
@@ -28,7 +28,7 @@ def save(parts: Parts, state: TrainState, *, last: bool) -> None:
     Raises ``CheckpointError``, on all ranks together, when checkpoints keep failing to be written.
     """
     ranks = parts.parallel.gather(own_state(parts, state))
-    with mean_buffers(parts):
+    with mean_buffers(parts) if differ(parts, state) else nullcontext():
         content = snapshot(parts, state) | {"ranks": ranks}
     problem = None
     if parts.writer is not None:
@@ -44,12 +44,16 @@ def save(parts: Parts, state: TrainState, *, last: bool) -> None:
 
 def own_state(parts: Parts, state: TrainState) -> dict[str, Any]:
     """What each rank has for itself: random states, the log window under way and, in mid-epoch, its batch statistics."""
-    share = parts.rank.world_size > 1 and state.epoch_step > 0
     return {
         "rng": rng_state(parts.rank.device),
         "meter": parts.meter.state_dict(),
-        "buffers": [buffer.cpu() for buffer in float_buffers(parts)] if share else None,
+        "buffers": [buffer.cpu() for buffer in float_buffers(parts)] if differ(parts, state) else None,
     }
+
+
+def differ(parts: Parts, state: TrainState) -> bool:
+    """Whether ranks have batch statistics of their own: only in mid-epoch."""
+    return parts.rank.world_size > 1 and state.epoch_step > 0
 
 
 def float_buffers(parts: Parts) -> list[Tensor]:

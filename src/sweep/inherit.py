@@ -9,8 +9,9 @@ from typing import Any
 from src.checkpoint import manifest
 from src.config.keys import option_kind
 from src.config.resolve import absolute_reference
+from src.config.runfile import to_config, to_dict
 from src.config.schema import OPTIONS
-from src.errors import ConfigError
+from src.errors import CheckpointError, ConfigError
 from src.launch.locate import locate
 from src.sweep.saved import refuse_damaged
 
@@ -28,20 +29,23 @@ class Difference:
 
 
 def saved_config(reference: str | None, *, base: Path, uri: str | None) -> tuple[Path, dict[str, Any]]:
-    """The checkpoint file that ``reference`` (a file, a run directory or a run id) means, and the config in it.
+    """The checkpoint file that ``reference`` (a file, a run directory or a run id) means, and the config in it, complete.
 
     A relative path is taken from ``base``, a run id is looked up in the MLflow store at ``uri`` (None: the usual one).
 
     Raises:
         ConfigError: no checkpoint was named.
-        CheckpointError: it is missing or damaged.
+        CheckpointError: it is missing or damaged, or its config is none of this version's.
     """
     absolute = absolute_reference(reference, base)
     if not absolute:
         raise ConfigError("checkpoint is not set; give a checkpoint file, a run directory or an MLflow run id: checkpoint=PATH")
     path = locate(absolute, best=True, uri=uri)
     refuse_damaged(path)
-    return path, manifest.read_config(path)
+    try:
+        return path, to_dict(to_config(manifest.read_config(path)))
+    except ConfigError as error:
+        raise CheckpointError(f"{path}: this version can't use its config ({error}); use the version that wrote it") from error
 
 
 def saved_options(saved: Mapping[str, Any]) -> dict[str, str]:

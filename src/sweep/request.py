@@ -35,8 +35,8 @@ class App:
 
     @property
     def own_groups(self) -> tuple[str, ...]:
-        """Groups never taken from a checkpoint: an export is the work of one process, whatever trained the network."""
-        return ("parallel",) if self.kind is ExportConfig else ()
+        """Groups never taken from a checkpoint: who keeps a run is its own affair, and an export is the work of one process."""
+        return ("tracking", "parallel") if self.kind is ExportConfig else ("tracking",)
 
 
 @dataclass(frozen=True)

@@ -3,12 +3,15 @@
 import zipfile
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 from src.checkpoint import manifest
 from src.errors import CheckpointError
 
 _PICKLE = b"\x80"
 """First byte of a state dict in the format before zip archives."""
+_FORM: dict[str, tuple[type, ...]] = {"step": (int,), "config": (dict,), "tracking": (dict, type(None))}
+"""Entries of a manifest that decide where a run goes on, and their types."""
 
 
 def refuse_damaged(path: Path) -> None:
@@ -42,4 +45,11 @@ def _has_comment(path: Path) -> bool:
 @lru_cache
 def _verify(path: Path, size: int, changed: int) -> None:
     """Once a file, however many jobs of a sweep start from it."""
-    manifest.verify(path)
+    _refuse_strange(path, manifest.verify(path))
+
+
+def _refuse_strange(path: Path, about: dict[str, Any]) -> None:
+    """A digest shows damage, not who wrote the file."""
+    for key, kinds in _FORM.items():
+        if not isinstance(about.get(key), kinds):
+            raise CheckpointError(f"{path}: the {key} in its manifest is missing or of another type; give a checkpoint of this program")

@@ -1,6 +1,5 @@
 """Files and names from strangers: one clear line and the right exit code, no code run, nothing written where it does not belong."""
 
-import io
 import json
 import os
 import pickle
@@ -59,6 +58,14 @@ def files(shell, run, tmp_path_factory):
     return {kind: folder / f"{kind}.pt" for kind in (*contents, "directory", "closed", "missing", "x" * 300)}
 
 
+def sign(path: Path, payload: object, about: dict[str, object]) -> None:
+    """Write a file whose digest fits, whatever is in it."""
+    with path.open("wb+") as file:
+        writer = manifest.HashingWriter(file)
+        torch.save(payload, writer)
+        manifest.append(file, sha256=writer.sha256.hexdigest(), size=writer.size, about=about)
+
+
 def start_from(shell, key: str, path: Path, *, name: str):
     arguments = ("tracking=none",) if key == "checkpoint" else ONE_STEP
     return shell.run(KEYS[key], *arguments, f"{key}='{path}'", name=name)
@@ -84,14 +91,8 @@ def test_code_in_a_file_is_never_run(shell, run, tmp_path):
     marker = tmp_path / "marker"
     (tmp_path / "pickle.pt").write_bytes(pickle.dumps(Hostile(marker)))
     torch.save({"model": {"w": Hostile(marker)}}, tmp_path / "archive.pt")
-    content = io.BytesIO()
-    writer = manifest.HashingWriter(content)
-    torch.save({"model": {"w": Hostile(marker)}}, writer)
     about = manifest.read(run.run_dir / "checkpoints" / "best.pt")
-    with (tmp_path / "signed.pt").open("wb+") as file:
-        file.write(content.getvalue())
-        more = {"step": 1, "epoch": 1, "config": about["config"]}
-        manifest.append(file, sha256=writer.sha256.hexdigest(), size=writer.size, about=more)
+    sign(tmp_path / "signed.pt", {"model": {"w": Hostile(marker)}}, {"step": 1, "epoch": 1, "config": about["config"]})
     for key, kind in (("model.pretrained", "pickle"), ("model.pretrained", "archive"), *((key, "signed") for key in KEYS)):
         refused = start_from(shell, key, tmp_path / f"{kind}.pt", name=f"hostile-{key}-{kind}")
         assert refused.code == 5, (key, kind, refused.out, refused.err)
@@ -103,6 +104,30 @@ def test_code_in_a_file_is_never_run(shell, run, tmp_path):
         assert start_from(shell, key, tmp_path / f"{kind}.pt", name="refused").code == 5
         assert not (shell.directory / "refused").exists()
     assert not marker.exists()
+
+
+def test_a_signed_manifest_of_somebody_else_is_refused_before_anything_is_created(shell, run, tmp_path):
+    """A digest that fits says nothing about what the manifest means."""
+    about = manifest.read(run.run_dir / "checkpoints" / "best.pt")
+    config = about["config"]
+    before = sorted(shell.directory.rglob("*"))
+    for key, name, change in [
+        ("checkpoint", "no config", {"config": None}),
+        ("checkpoint", "model", {"config": config | {"model": "x"}}),
+        ("checkpoint", "name", {"config": config | {"data": {"name": "../../evil"}}}),
+        ("checkpoint", "later", {"config": config | {"later": 1}}),
+        ("resume", "list", {"config": [1]}),
+        ("resume", "step", {"step": "7"}),
+        ("resume", "tracking", {"tracking": ["run"]}),
+    ]:
+        path = tmp_path / f"{name}.pt"
+        sign(path, {"model": {}}, {key: about[key] for key in ("step", "epoch", "tracking", "config")} | change)
+        refused = start_from(shell, key, path, name="refused")
+        assert refused.code == 5, (name, refused.out, refused.err)
+        (line,) = refused.err.splitlines()
+        assert line.startswith(f"error: {path}: ")
+        assert "; " in line  # what to do
+    assert sorted(shell.directory.rglob("*")) == before
 
 
 def test_an_archive_of_somebody_else_is_no_checkpoint(shell, tmp_path):

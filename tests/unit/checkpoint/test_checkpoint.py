@@ -32,11 +32,13 @@ def damage(path: Path, kind: str) -> None:
         data[position] ^= 1
     elif kind == "flipped manifest":
         data[data.index(b'"sha256":"') + 12] ^= 1
+    elif kind == "flipped config":
+        data[data.index(b'"config":') + 11] ^= 1  # still JSON
     path.unlink()  # a hard link to it must not change
     path.write_bytes(data)
 
 
-KINDS = ["half", "tail cut", "empty", "text", "flipped weight", "flipped manifest"]
+KINDS = ["half", "tail cut", "empty", "text", "flipped weight", "flipped manifest", "flipped config"]
 
 
 def test_anybody_can_read_what_we_write(tmp_path):

@@ -159,7 +159,7 @@ def test_relative_paths_do_not_follow_a_changed_directory(run: Callable[..., int
     with (here / "c.pt").open("wb+") as file:  # the smallest whole checkpoint: an empty archive
         writer = manifest.HashingWriter(file)
         writer.write(b"PK\x05\x06" + bytes(18))
-        manifest.append(file, sha256=writer.sha256.hexdigest(), size=writer.size, about={})
+        manifest.append(file, sha256=writer.sha256.hexdigest(), size=writer.size, about={"step": 1, "config": {}})
     assert run("-m", "data=image_folder", "data.root=./d", "resume=./c.pt", "hydra.job.chdir=true") == 0
     (job,) = task.jobs
     assert job.config.data.root == str(here / "d")  # type: ignore[attr-defined]

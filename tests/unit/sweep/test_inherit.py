@@ -4,7 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from src.errors import ConfigError
+from src.checkpoint.save import write_checkpoint
+from src.config.schema import OPTIONS, Config
+from src.errors import CheckpointError, ConfigError
 from src.sweep.inherit import Difference, differences, merge, saved_config, saved_options
 
 SAVED = {"seed": 5, "name": "old", "tags": {"a": 1}, "optim": {"name": "sgd", "lr": 0.1, "momentum": 0.7}, "precision": {"name": "amp"}}
@@ -78,3 +80,37 @@ def test_options_of_another_version_are_refused() -> None:
 def test_a_checkpoint_must_be_named(reference: str | None, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"checkpoint is not set; give .*checkpoint=PATH"):
         saved_config(reference, base=tmp_path, uri=None)
+
+
+def save(directory: Path, config: object) -> str:
+    return str(write_checkpoint(directory, {"config": config}, about={"step": 1}, is_best=False, keep=1))
+
+
+def test_a_saved_config_is_complete(tmp_path: Path) -> None:
+    """A group that the file leaves out is there by name, as the commands' own choices count on."""
+    path, config = saved_config(save(tmp_path, {"seed": 5}), base=tmp_path, uri=None)
+    assert path == tmp_path / "step-00000001.pt"
+    assert config["seed"] == 5
+    assert saved_options(config) == {group: getattr(Config(), group).name for group in OPTIONS}
+
+
+@pytest.mark.parametrize(
+    ("config", "said"),
+    [
+        ({"later": 1}, "later is not an option"),
+        ({"model": "resnet"}, "model=resnet is not a section"),
+        ({"model": {"name": "../../evil"}}, "model=../../evil is not an option of model"),
+        ({"data": {"name": ["digits"]}}, "is not an option of data"),
+        ({"train": {"epochs": "many"}}, "train.epochs=many"),
+        ({"optim": {"name": "sgd", "lr": [1]}}, "optim.lr="),
+    ],
+)
+def test_a_saved_config_that_this_version_does_not_know_is_the_files_fault(tmp_path: Path, config: object, said: str) -> None:
+    """Nobody typed those options, so the message names the file."""
+    path = save(tmp_path, config)
+    with pytest.raises(CheckpointError) as caught:
+        saved_config(path, base=tmp_path, uri=None)
+    assert str(caught.value).startswith(f"{path}: this version can't use its config (")
+    assert said in str(caught.value)
+    assert str(caught.value).endswith("; use the version that wrote it")
+    assert "\n" not in str(caught.value)

@@ -4,6 +4,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
+from src.checkpoint import manifest
 from src.checkpoint.save import write_checkpoint
 from src.errors import CheckpointError
 from src.sweep.saved import refuse_damaged, refuse_foreign
@@ -44,6 +45,19 @@ def test_a_checkpoint_is_judged_anew_when_it_changes(checkpoint, refuse):
     checkpoint.write_bytes(flipped)
     with pytest.raises(CheckpointError, match="does not match its SHA-256"):
         refuse(checkpoint)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"), [("step", "7"), ("step", None), ("config", []), ("config", None), ("tracking", [1]), ("tracking", "run")]
+)
+def test_a_manifest_whose_digest_fits_may_still_be_strange(tmp_path, key, value):
+    about = {"step": 1, "tracking": None, "config": {}} | {key: value}
+    with (tmp_path / "signed.pt").open("wb+") as file:
+        writer = manifest.HashingWriter(file)
+        torch.save(WEIGHTS, writer)
+        manifest.append(file, sha256=writer.sha256.hexdigest(), size=writer.size, about=about)
+    with pytest.raises(CheckpointError, match=rf"signed\.pt: the {key} in its manifest is missing or of another type; give a checkpoint"):
+        refuse_damaged(tmp_path / "signed.pt")
 
 
 def test_a_plain_archive_cut_in_half_is_refused(tmp_path):
