@@ -2,6 +2,7 @@
 
 ``python benchmarks/modes.py [--models alexnet:512 resnet50:256 ...] [--modes fp32 amp ...] [--rounds 3] [--steps 20]`` builds each
 run as the command does, on synthetic images that lie on the device, and times whole steps (batch, forward, backward, update).
+A mode may have options of training: ``--modes "amp compile=default" "tf32 channels_last=false"``.
 Modes are interleaved in rounds; the numbers are medians over the rounds. Writes ``benchmarks/results/modes-DEVICE.json``; rows of
 an earlier file that are not measured anew stay.
 """
@@ -64,8 +65,9 @@ def main() -> None:
 def merged(path: Path, measured: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """The rows of ``path`` with ``measured`` in place of those for the same network, batch and mode."""
 
-    def key(row: dict[str, Any]) -> tuple[str, int, int]:
-        return row["model"], row["batch_size"], MODES.index(row["mode"])
+    def key(row: dict[str, Any]) -> tuple[str, int, int, str]:
+        mode, _, options = row["mode"].partition(" ")
+        return row["model"], row["batch_size"], MODES.index(mode), options
 
     old = json.loads(path.read_text())["rows"] if path.exists() else []
     return sorted({key(row): row for row in old + measured}.values(), key=key)
@@ -73,14 +75,15 @@ def merged(path: Path, measured: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def measure(model: str, mode: str, *, batch_size: int, steps: int) -> dict[str, Any]:
     """Milliseconds per step and peak memory of one freshly built run."""
+    precision, *options = mode.split()
     config = to_config(
         {
             "model": {"name": model},
-            "precision": {"name": mode} | (O3 if mode == "o3" else {}),
+            "precision": {"name": precision} | (O3 if precision == "o3" else {}),
             "tracking": {"name": "none"},
             "schedule": {"name": "constant"},
             "optim": {"name": "adamw", "lr": 1e-4},
-            "train": {"batch_size": batch_size, "epochs": 1_000_000},
+            "train": {"batch_size": batch_size, "epochs": 1_000_000} | dict(option.split("=") for option in options),
             "data": {"name": "synthetic", "size": 2 * batch_size, "val_size": 10, "pixels": FIXED_SIZES[model][1]},
         }
     )

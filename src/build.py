@@ -18,6 +18,7 @@ from src.data.decoder import resolve_workers
 from src.data.listing import ListFeed
 from src.data.sampler import eval_batch_size
 from src.engine.ema import WeightAverage, copy_for_average
+from src.engine.forward import Forward
 from src.engine.meter import Meter
 from src.engine.state import Parts
 from src.errors import ConfigError
@@ -84,6 +85,7 @@ def train_parts(config: Config, *, run_dir: Path, rank: Rank, stop_requested: Ca
         model=model,
         working=working,
         wrapped=wrapped,
+        forward=Forward(wrapped, config.train.compile, fallback=config.train.compile_fallback),
         average=average,
         precision=precision,
         parallel=parallel,

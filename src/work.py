@@ -211,7 +211,7 @@ def training_result(parts: Parts, state: TrainState) -> dict[str, Any]:
             "dtype": parts.effective["computed_dtype"],
             "scaler": parts.precision.scaled,
         },
-        "effective": parts.effective,
+        "effective": parts.effective | {"compile": parts.forward.mode.value},
         "device": ranks.device_name(parts.rank.device),
         "dropped_points": 0 if parts.journal is None else parts.journal.dropped,
     }

@@ -10,6 +10,7 @@ from src.config.schema import (
     AdamWConfig,
     Backend,
     CheckpointConfig,
+    Compile,
     Config,
     CustomDataConfig,
     CustomModelConfig,
@@ -55,6 +56,7 @@ def check(config: Config, *, cuda_devices: int | None) -> None:
         _batch_size(config, cuda_devices)
     if config.resume == "":
         raise ConfigError("resume= is empty; give a checkpoint file, a run directory, an MLflow run id, auto or null")
+    _compile(config)
     _optim(config)
     _schedule(config)
     _data(config)
@@ -166,6 +168,16 @@ def _batch_size(config: Config, cuda_devices: int | None) -> None:
     lower = size - size % unit
     working = f"{lower} or {lower + unit}" if lower else f"{unit}"
     raise ConfigError(f"train.batch_size={size} does not divide into {factors}; use {working}")
+
+
+def _compile(config: Config) -> None:
+    train = config.train
+    if train.compile is not Compile.none and config.parallel.name == "dp":
+        raise ConfigError(
+            f"train.compile={train.compile.name} can't compile replicas of parallel=dp; use parallel=ddp, or train.compile=none"
+        )
+    if train.compile_fallback and train.compile is Compile.none:
+        raise ConfigError("train.compile_fallback=true has no effect with train.compile=none; choose train.compile=default")
 
 
 def _optim(config: Config) -> None:

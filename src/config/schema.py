@@ -57,6 +57,15 @@ class Backend(Enum):
     gloo = "gloo"
 
 
+class Compile(Enum):
+    """Modes of torch.compile."""
+
+    none = "none"
+    default = "default"
+    reduce_overhead = "reduce_overhead"
+    max_autotune = "max_autotune"
+
+
 class CommHook(Enum):
     """Compression of gradients on their way between ranks."""
 
@@ -110,6 +119,8 @@ class TrainConfig:
         None, "evaluations in a row without a better objective after which training ends (null: never early)", at_least=1
     )
     channels_last: Union[bool, str] = option("auto", "NHWC memory format (auto: on a GPU)", words=("auto",))
+    compile: Compile = option(Compile.none, "torch.compile for the training step: none, default, reduce_overhead or max_autotune")
+    compile_fallback: bool = option(False, "go on without compilation, with a warning, where it fails")
 
 
 @dataclass

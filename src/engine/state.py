@@ -15,6 +15,7 @@ from src.config.schema import Config, Mode
 from src.data.base import Data
 from src.engine.ema import WeightAverage
 from src.engine.evaluate import Evaluation
+from src.engine.forward import Forward
 from src.engine.meter import Meter
 from src.optim.schedule import Schedule
 from src.parallel.base import Parallel
@@ -75,6 +76,8 @@ class Parts:
     """The bare module that computes: ``model`` itself, or its half copy where the precision mode keeps master weights."""
     wrapped: nn.Module
     """``working`` as it is called in training, under the parallel mode."""
+    forward: Forward
+    """``wrapped``, compiled if asked for."""
     average: WeightAverage | None
     """The moving average of the weights, if there is one: what is then evaluated."""
     precision: Precision

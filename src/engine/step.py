@@ -12,7 +12,7 @@ def forward_backward(parts: Parts, batch: Batch) -> None:
     """Add one micro-batch's gradient, divided by the true length of its accumulation window."""
     with parts.parallel.accumulate(parts.wrapped, last=batch.last):
         with parts.precision.autocast():
-            logits = parts.wrapped(batch.images)
+            logits = parts.forward(batch.images, last=batch.last)
             loss = training_loss(logits, batch, label_smoothing=parts.config.train.label_smoothing)
         parts.pulse.forward_done()
         parts.precision.backward(loss / batch.window)

@@ -10,9 +10,9 @@ from src.config.checks import check
 from src.config.runfile import to_config
 from src.engine import loop
 from src.engine.diagnose import examine
-from src.engine.meter import Meter
 from src.engine.state import TrainState
 from src.runtime.rank import Rank
+from tests.gpu.jobs import forbid_host_reads
 
 pytestmark = [
     pytest.mark.gpu,
@@ -68,22 +68,7 @@ def test_a_step_never_reads_the_host(name, tmp_path, monkeypatch):
     config = to_config(overrides)
     check(config, cuda_devices=1)
     parts = build.train_parts(config, run_dir=tmp_path, rank=Rank(device=torch.device("cuda", 0)), stop_requested=lambda: 0)
-    allowed = []
-
-    def relaxed(function):
-        def call(*args, **kwargs):
-            torch.cuda.set_sync_debug_mode("default")
-            try:
-                allowed.append(function.__name__)
-                return function(*args, **kwargs)
-            finally:
-                torch.cuda.set_sync_debug_mode("error")
-
-        return call
-
-    monkeypatch.setattr(Meter, "read", relaxed(Meter.read))
-    monkeypatch.setattr(loop, "evaluate", relaxed(loop.evaluate))
-    monkeypatch.setattr(loop, "save", relaxed(loop.save))
+    allowed = forbid_host_reads(monkeypatch)
     state = TrainState()
     torch.cuda.set_sync_debug_mode("error")
     try:

@@ -5,16 +5,9 @@ import math
 
 import pytest
 import torch
-import torch.distributed as dist
 
-from src import build
-from src.config.checks import check
-from src.config.runfile import to_config
-from src.engine import loop
-from src.engine.meter import Meter
-from src.engine.state import TrainState
 from src.parallel import probe
-from src.runtime.rank import Rank
+from tests.gpu.jobs import JOB, fit, forbid_host_reads, make
 
 pytestmark = [
     pytest.mark.gpu,
@@ -23,42 +16,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:.*imbalance between your GPUs"),
 ]
 
-GPU = torch.device("cuda", 0)
-JOB = {
-    "device": "cuda",
-    "schedule": {"name": "cosine"},
-    "tracking": {"name": "none"},
-    "data": {"name": "digits"},
-    "train": {"epochs": 2, "batch_size": 96, "accumulate": 2, "clip_norm": 1.0, "log_every": 4},
-}
 RESNET = {"model": {"name": "resnet18"}, "data": {"name": "synthetic", "size": 256, "val_size": 64}, "optim": {"name": "sgd", "lr": 0.01}}
-
-
-@pytest.fixture
-def group(monkeypatch):
-    """NCCL in a group of one, over a store in this process."""
-    original = dist.init_process_group
-
-    def init_process_group(backend, **kwargs):
-        original(backend, store=dist.HashStore(), rank=0, world_size=1, **{name: kwargs[name] for name in ("timeout", "device_id")})
-
-    monkeypatch.setattr(dist, "init_process_group", init_process_group)
-    yield
-    if dist.is_initialized():
-        dist.destroy_process_group()
-
-
-def make(run_dir, **sections):
-    config = to_config(JOB | sections)
-    check(config, cuda_devices=torch.cuda.device_count())
-    run_dir.mkdir()
-    return build.train_parts(config, run_dir=run_dir, rank=Rank(device=GPU), stop_requested=lambda: 0)
-
-
-def fit(parts):
-    state = TrainState()
-    loop.fit(parts, state)
-    return state
 
 
 @pytest.mark.parametrize("precision", ["fp32", "tf32", "amp", "bf16"])
@@ -68,20 +26,7 @@ def test_fsdp_never_reads_the_host_in_a_step(group, tmp_path, monkeypatch, preci
     sections = {"parallel": {"name": "fsdp", "num_processes": 1}, "precision": {"name": precision, "scaler": {"init_scale": 1024}}}
     parts = make(tmp_path / "run", **sections, **(RESNET if network == "resnet18" else {}))
 
-    def relaxed(function):
-        def call(*args, **kwargs):
-            torch.cuda.set_sync_debug_mode("default")
-            try:
-                return function(*args, **kwargs)
-            finally:
-                torch.cuda.set_sync_debug_mode("error")
-
-        return call
-
-    monkeypatch.setattr(Meter, "read", relaxed(Meter.read))
-    monkeypatch.setattr(loop, "evaluate", relaxed(loop.evaluate))
-    monkeypatch.setattr(loop, "save", relaxed(loop.save))
-    monkeypatch.setattr(type(parts), "evaluated", relaxed(type(parts).evaluated))
+    forbid_host_reads(monkeypatch)
     torch.cuda.set_sync_debug_mode("error")
     try:
         state = fit(parts)
@@ -93,7 +38,7 @@ def test_fsdp_never_reads_the_host_in_a_step(group, tmp_path, monkeypatch, preci
     assert parts.effective["fused"] is True
 
 
-@pytest.mark.parametrize(("precision", "tolerance"), [("fp32", 1e-4), ("amp", 2e-2)])
+@pytest.mark.parametrize(("precision", "tolerance"), [("fp32", 1e-3), ("amp", 2e-2)])
 def test_fsdp_trains_as_single_does(group, tmp_path, precision, tolerance):
     single = fit(make(tmp_path / "single", precision={"name": precision}))
     fsdp = fit(make(tmp_path / "fsdp", precision={"name": precision}, parallel={"name": "fsdp", "num_processes": 1}))

@@ -226,6 +226,13 @@ def test_modes_that_spread_weights_have_no_casts_of_their_own() -> None:
     passes(parallel=DDP, precision={"name": "o2", "overrides": ["conv1=float32"]})
 
 
+def test_replicas_are_not_compiled() -> None:
+    assert "train.compile=default can't compile replicas of parallel=dp" in refusal(parallel={"name": "dp"}, train={"compile": "default"})
+    assert "train.compile_fallback=true has no effect with train.compile=none" in refusal(train={"compile_fallback": True})
+    for name in ("single", "ddp", "fsdp"):
+        passes(parallel={"name": name}, train={"compile": "reduce_overhead", "compile_fallback": True})
+
+
 def test_dp_is_one_process_on_every_gpu() -> None:
     config = to_config({"parallel": {"name": "dp"}})
     assert [num_processes(config, n) for n in (None, 0, 1, 4)] == [1] * 4

@@ -1,0 +1,56 @@
+"""The network as the training step calls it: as it is, or compiled."""
+
+import logging
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+
+from src.config.schema import Compile
+from src.errors import ConfigError
+
+log = logging.getLogger(__name__)
+
+
+class Forward:
+    """Calls a network that torch.compile turns into fused kernels at the first batch; only training calls it, evaluation stays exact.
+
+    ``mode`` is what it really does: it becomes ``none`` where compilation failed and ``fallback`` lets the run go on without.
+    """
+
+    def __init__(self, network: nn.Module, mode: Compile, *, fallback: bool) -> None:
+        self.mode = mode
+        self._network = network
+        self._fallback = fallback
+        self._call: Callable[[Tensor], Tensor] = network
+        self._new_window = True
+        if mode is not Compile.none:
+            # An epoch has two sizes of micro-batch at most, and kernels for one size are faster than kernels for all.
+            self._call = torch.compile(network, mode=mode.value.replace("_", "-"), dynamic=False)
+
+    def __call__(self, images: Tensor, *, last: bool) -> Tensor:
+        """Logits [B, C] of images [B, channels, H, W]; ``last`` of an accumulation window.
+
+        Raises:
+            ConfigError: the network, or this machine, can't compile.
+        """
+        if self.mode is Compile.none:
+            return self._call(images)
+        if self._new_window:  # gradients of one window live together; then CUDA graphs may use their memory again
+            torch.compiler.cudagraph_mark_step_begin()
+        self._new_window = last
+        try:
+            return self._call(images)
+        except torch._dynamo.exc.TorchDynamoException as error:
+            self._give_up(error)
+        return self._call(images)
+
+    def _give_up(self, error: Exception) -> None:
+        reason = next(iter(str(error).strip().splitlines()), type(error).__name__)
+        if not self._fallback:
+            raise ConfigError(
+                f"train.compile={self.mode.value}: compilation failed ({reason}); set train.compile=none, or "
+                "train.compile_fallback=true to go on without it"
+            ) from error
+        log.warning("train.compile=%s: compilation failed, so the network runs as it is (%s)", self.mode.value, reason)
+        self.mode, self._call = Compile.none, self._network
