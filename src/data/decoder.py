@@ -4,6 +4,7 @@ Threads would not do: for small images most of the time is Python's, which holds
 """
 
 import os
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -53,12 +54,18 @@ class Decoder(Generic[T]):
         )
 
     def stream(self, chunks: Sequence[Chunk]) -> Iterator[T]:
-        """What each chunk gave, in order. Raises DataError for a broken image."""
+        """What each chunk gave, in order. Raises DataError for a broken image, RuntimeError if a worker process dies."""
         self._chunks.all = chunks
-        for result in self._loader:
-            if isinstance(result, DataError):
-                raise result
-            yield result
+        try:
+            for result in self._loader:
+                if isinstance(result, DataError):
+                    raise result
+                yield result
+        except (ConnectionError, EOFError) as error:
+            if not self._loader.num_workers or "in DataLoader worker process" in str(error):  # an error of reading itself
+                raise
+            time.sleep(1)  # a worker died while it handed images over; torch hears of that, and raises the RuntimeError that names it
+            raise RuntimeError("DataLoader worker (pid unknown) died while it handed over images") from error
 
 
 def pixel_decoder(images: Images, *, size: int, num_workers: int, pin_memory: bool) -> Decoder[Tensor]:

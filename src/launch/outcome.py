@@ -49,7 +49,7 @@ class Outcome:
         elif isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError" or "DefaultCPUAllocator" in str(error):
             self.status, self.exit_code = "FAILED", ExitCode.OUT_OF_MEMORY
             self.reason = f"out of memory: {_first_line(error)}; lower train.batch_size, raise train.accumulate or use precision=amp"
-        elif isinstance(error, RuntimeError) and "DataLoader worker" in str(error):  # torch raises it from a signal handler, anywhere
+        elif isinstance(error, RuntimeError) and "DataLoader worker (pid" in str(error):  # torch raises it from a signal handler, anywhere
             self.status, self.exit_code = "FAILED", ExitCode.RANK_LOST
             self.reason = (
                 f"a process that loads images died: {_first_line(error).rstrip(' .')} (SIGKILL is also what the kernel sends when memory "

@@ -16,7 +16,7 @@ from src.tracking.base import Tracker
 from src.tracking.describe import description
 from src.tracking.messages import shown_uri
 
-_FILES = ("run.yaml", "result.json", "data.json", "train.log", "evaluate.log", "evaluation.json", "overflow.json")
+_FILES = ("run.yaml", "result.json", "data.json", "train.log", "evaluate.log", "evaluation.json", "overflow.json", "drift.json")
 _CONTEXTS = {Split.train: "training", Split.val: "validation", Split.test: "test"}
 
 

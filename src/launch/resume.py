@@ -7,18 +7,17 @@ from pathlib import Path
 from typing import Any
 
 from src.checkpoint import find, manifest
+from src.checkpoint.drift import drift, tell
 from src.config import runfile
 from src.config.schema import Config
-from src.config.values import show
 from src.errors import CheckpointError
+from src.launch.files import write_json
 from src.tracking import journal
 
 log = logging.getLogger(__name__)
 
-FATAL = ("model", "optim.name", "optim.decay_all")
-"""Config keys that must match: the weights or the optimizer's state would not fit."""
-ONLY_AT_START = ("model.pretrained", "model.reset_head")
-"""Keys of a fatal section that a resumed run has no use for: its weights are the checkpoint's."""
+DRIFT = "drift.json"
+"""File of a run directory: at each resume, the step and the config keys that had another value before."""
 
 
 def settle(config: Config, run_dir: Path) -> tuple[Config, str | None]:
@@ -37,24 +36,24 @@ def settle(config: Config, run_dir: Path) -> tuple[Config, str | None]:
     else:
         path = Path(config.resume)
     about = manifest.verify(path)
-    drift = differences(about["config"], runfile.to_dict(config))
-    fatal = [key for key in drift if is_fatal(key)]
-    if fatal:
-        old, new = drift[fatal[0]]
-        raise CheckpointError(f"{path} was written with {fatal[0]}={old}, this run has {fatal[0]}={new}; use the same {fatal[0]} to resume")
-    for key, (old, new) in drift.items():
-        log.warning("resume: %s was %s and is %s now", key, show(old), show(new))
+    found = drift(path, about["config"], runfile.to_dict(config))
+    for line in tell(found):
+        log.warning("resume: %s", line)
     if path.is_relative_to(run_dir):  # steps after the checkpoint were computed once, and will be again
         journal.truncate_after(run_dir / "metrics.jsonl", step=about["step"])
     else:
         inherit_best(path, about, run_dir)
+    if found:
+        record(run_dir, {"step": about["step"], "checkpoint": str(path), "keys": found})
     log.info("resuming from %s at step %d", path, about["step"])
     return replace(config, resume=str(path.absolute())), run_id(path, about)
 
 
-def is_fatal(key: str) -> bool:
-    """Whether a run with another value of ``key`` can't go on from a checkpoint."""
-    return key not in ONLY_AT_START and (key in FATAL or key.startswith(tuple(f"{name}." for name in FATAL)))
+def record(run_dir: Path, resumed: dict[str, Any]) -> None:
+    """Add one resume to ``drift.json``."""
+    path = run_dir / DRIFT
+    before = json.loads(path.read_text(encoding="utf-8"))["resumes"] if path.exists() else []
+    write_json(path, {"resumes": [*before, resumed]})
 
 
 def run_id(path: Path, about: dict[str, Any]) -> str | None:
@@ -86,13 +85,3 @@ def inherit_best(path: Path, about: dict[str, Any], run_dir: Path) -> None:
         find.give_name(source, target)
     except (OSError, CheckpointError) as error:
         log.warning("resume: the best checkpoint so far can't be taken over: %s", error)
-
-
-def differences(old: dict[str, Any], new: dict[str, Any]) -> dict[str, tuple[Any, Any]]:
-    """Keys whose values differ, but for those that only say how this process was started."""
-    before, after = runfile.flatten(old), runfile.flatten(new)
-    return {
-        key: (before.get(key), after.get(key))
-        for key in sorted(before.keys() | after.keys())
-        if before.get(key) != after.get(key) and key not in ("resume", "name")
-    }

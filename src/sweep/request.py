@@ -7,10 +7,12 @@ from pathlib import Path
 from hydra.core.override_parser.types import Override
 from omegaconf import DictConfig
 
+from src.checkpoint import manifest
+from src.checkpoint.drift import drift
 from src.config.check_saved import refuse_existing
 from src.config.checks import check
 from src.config.resolve import WEIGHTS_BY_NAME, absolute_paths, with_defaults
-from src.config.runfile import flatten, plain, to_config
+from src.config.runfile import flatten, plain, to_config, to_dict
 from src.config.schema import OPTIONS, Config, ExportConfig, PredictConfig
 from src.errors import ConfigError
 from src.launch import adopt
@@ -64,6 +66,7 @@ def build(node: DictConfig, overrides: Sequence[Override], app: App, *, base: Pa
         start = locate(config.resume, best=False, uri=config.tracking.uri)
         refuse_damaged(start)
         config = replace(config, resume=str(start))
+        drift(start, manifest.read_config(start), to_dict(config))
     if config.model.pretrained not in (None, "", *WEIGHTS_BY_NAME) and not app.inherits:
         weights = locate(str(config.model.pretrained), best=True, uri=config.tracking.uri)
         refuse_foreign(weights)

@@ -89,9 +89,11 @@ def test_a_second_signal_is_obeyed_at_once_and_the_last_checkpoint_is_whole(shel
 
 
 @pytest.mark.slow
-def test_a_signal_while_a_checkpoint_is_written_leaves_whole_ones(shell):
+@pytest.mark.parametrize("parallel", ["single", "ddp"])
+def test_a_signal_while_a_checkpoint_is_written_leaves_whole_ones(shell, parallel):
     """FAULTS row 6: ``load`` verifies every byte."""
-    process, run_dir = begin(shell, "writing", "parallel=single", "tracking=none")
+    name = f"writing-{parallel}"
+    process, run_dir = begin(shell, name, f"parallel={parallel}", "tracking=none")
     wait_for(lambda: list(run_dir.glob("checkpoints/*.tmp")))
     process.send_signal(signal.SIGTERM)
     run = end(process, run_dir)
@@ -99,8 +101,8 @@ def test_a_signal_while_a_checkpoint_is_written_leaves_whole_ones(shell):
     for path in run_dir.glob("checkpoints/*.pt"):
         load(path)
     one_more = run.result["epochs"] + 1
-    args = (*LONG, "parallel=single", "tracking=none", "resume=auto", f"train.epochs={one_more}")
-    assert shell.run("src.train", *args, name="writing").ok().result["steps"] == 32 * one_more
+    args = (*LONG, f"parallel={parallel}", "tracking=none", "resume=auto", f"train.epochs={one_more}")
+    assert shell.run("src.train", *args, name=name).ok().result["steps"] == 32 * one_more
 
 
 @pytest.mark.parametrize("parallel", ["single", pytest.param("ddp", marks=pytest.mark.slow)])

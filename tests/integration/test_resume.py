@@ -112,8 +112,21 @@ def begin_killed(shell):
 
 
 @pytest.mark.slow
+def test_another_network_is_refused_before_anything_is_created(shell, whole):
+    """FAULTS row 12."""
+    source = whole("ddp").run_dir
+    before = sorted(shell.directory.rglob("*"))
+    refused = shell.run("src.train", *SETTINGS[:-2], "optim=sgd", f"resume={source.name}", name="another")
+    assert refused.code == 5, refused.out + refused.err
+    for said in ("model.name was custom and is digits_cnn now", "model.factory was nets:small", "optim.name was adamw and is sgd now"):
+        assert said in refused.err
+    assert len(refused.err.splitlines()) == 1
+    assert sorted(shell.directory.rglob("*")) == before
+
+
+@pytest.mark.slow
 def test_another_number_of_ranks(shell, whole):
-    """E16, E17: two ranks, then one, then two; the same global batches and rates, one warning each time."""
+    """E16, E17, FAULTS row 12: two ranks, then one, then two; the same global batches and rates, one warning each time."""
     files = whole("ddp").run_dir.glob("checkpoints/step-*.pt")  # one may be left out when the next one comes too soon
     source = min(files, key=lambda path: abs(int(path.stem.removeprefix("step-")) - 28))
     one = shell.run("src.train", *SETTINGS, "parallel=single", f"resume='{source}'", "train.max_steps=37", name="one").ok()
@@ -126,6 +139,12 @@ def test_another_number_of_ranks(shell, whole):
         >= {step: value for step, value in expected.items() if step > 37}.items()
     )
     assert two.result["steps"] == 60
+    for run, keys in ((one, {"parallel.name": ["ddp", "single"]}), (two, {"parallel.name": ["single", "ddp"]})):
+        (resumed,) = json.loads((run.run_dir / "drift.json").read_text())["resumes"]
+        assert keys.items() <= resumed["keys"].items()
+    (stored,) = [run for run in shell.runs() if run.info.run_id == one.result["tracking"]["run_id"]]
+    assert stored.data.tags["drift.parallel.name"] == "ddp -> single"
+    assert "drift.json" in [file.path for file in shell.client().list_artifacts(stored.info.run_id)]
     assert two.result["epochs"] == 3
 
 

@@ -9,9 +9,10 @@ from torch import nn
 from torch.nn import functional as F
 from torch.optim.lr_scheduler import CosineAnnealingLR
 
-from src.config.schema import ConstantConfig, CosineConfig, Dtype, PrecisionConfig, SGDConfig
+from src.config.schema import Compile, ConstantConfig, CosineConfig, Dtype, PrecisionConfig, SGDConfig
 from src.data.base import Batch, Mixed
 from src.engine import loop
+from src.engine.forward import Forward
 from src.engine.meter import Meter
 from src.engine.state import TrainState
 from src.engine.step import forward_backward, training_loss, update
@@ -29,7 +30,8 @@ def with_model(parts, model, optim):
     """The same run with another model and optimizer."""
     optimizer = build_optimizer(optim, model)
     schedule = Schedule(ConstantConfig(), optimizer, optim=optim, total_updates=parts.planned_steps, updates_per_epoch=5)
-    return replace(parts, model=model, wrapped=model, optimizer=optimizer, schedule=schedule, meter=Meter(parts.parallel))
+    forward = Forward(model, Compile.none, fallback=False)
+    return replace(parts, model=model, wrapped=model, forward=forward, optimizer=optimizer, schedule=schedule, meter=Meter(parts.parallel))
 
 
 @pytest.mark.parametrize("accumulate", [2, 4, 8])

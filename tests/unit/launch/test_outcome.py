@@ -91,6 +91,7 @@ def test_anything_else_is_1_with_its_traceback(error, reason):
     [
         "DataLoader worker (pid 12) is killed by signal: Killed. ",
         "DataLoader worker (pid(s) 12, 13) exited unexpectedly",
+        "DataLoader worker (pid unknown) died while it handed over images",
         "DataLoader worker (pid 12) is killed by signal: Bus error. It is possible that dataloader's workers are out of shared memory.",
     ],
 )
@@ -102,6 +103,13 @@ def test_a_dead_loader_process_is_6_and_says_what_helps(said):
     assert outcome.reason is not None
     assert outcome.reason.startswith(f"a process that loads images died: {said.rstrip(' .')} (")
     assert "data.num_workers" in outcome.reason
+
+
+def test_an_error_in_a_loader_process_is_not_its_death():
+    outcome = Outcome()
+    outcome.blame(RuntimeError("Caught RuntimeError in DataLoader worker process 0.\nOriginal Traceback"))
+    assert outcome.exit_code == 1
+    assert outcome.trace is not None
 
 
 def test_an_outcome_file_gives_the_same_outcome_back(tmp_path):

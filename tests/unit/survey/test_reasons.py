@@ -39,7 +39,7 @@ def test_both_steps_are_told(tensor_cores):
 
 
 def test_a_tiny_network_gains_nothing(tensor_cores):
-    """8 MFLOP for 2 images are 256 for 64: 0.256 ms at 1 TFLOP/s, 3% of 10 ms; 4 kernels of 64 MFLOP."""
+    """G01: 8 MFLOP for 2 images are 256 for 64: 0.256 ms at 1 TFLOP/s, 3% of 10 ms; 4 kernels of 64 MFLOP."""
     text = told(timing=replace(TIMING, full_seconds=0.0101))
     assert "0.256 GFLOP would take 0.256 ms" in text
     assert "3% of the step" in text

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from src.checkpoint import manifest
-from src.config.runfile import load, save
+from src.config.runfile import load, save, to_dict
+from src.config.schema import Config
 from src.launch.result import JobResult
 from src.sweep import app
 from src.sweep.app import Job, run_app
@@ -159,7 +160,7 @@ def test_relative_paths_do_not_follow_a_changed_directory(run: Callable[..., int
     with (here / "c.pt").open("wb+") as file:  # the smallest whole checkpoint: an empty archive
         writer = manifest.HashingWriter(file)
         writer.write(b"PK\x05\x06" + bytes(18))
-        manifest.append(file, sha256=writer.sha256.hexdigest(), size=writer.size, about={"step": 1, "config": {}})
+        manifest.append(file, sha256=writer.sha256.hexdigest(), size=writer.size, about={"step": 1, "config": to_dict(Config())})
     assert run("-m", "data=image_folder", "data.root=./d", "resume=./c.pt", "hydra.job.chdir=true") == 0
     (job,) = task.jobs
     assert job.config.data.root == str(here / "d")  # type: ignore[attr-defined]

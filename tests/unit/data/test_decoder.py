@@ -1,0 +1,42 @@
+import pytest
+
+from src.data import decoder
+from src.data.decoder import Decoder, chunked
+
+
+class Breaking:
+    """Stands in for torch's loader."""
+
+    def __init__(self, error, num_workers):
+        self._error = error
+        self.num_workers = num_workers
+
+    def __iter__(self):
+        yield "first"
+        raise self._error
+
+
+def stream(monkeypatch, error, *, num_workers):
+    monkeypatch.setattr(decoder.time, "sleep", lambda seconds: None)
+    found = Decoder(lambda chunk: chunk, num_workers=0, pin_memory=False)
+    monkeypatch.setattr(found, "_loader", Breaking(error, num_workers))
+    return found.stream(chunked(4, length=2))
+
+
+@pytest.mark.parametrize("error", [ConnectionResetError(104, "Connection reset by peer"), EOFError()])
+def test_a_worker_that_dies_while_it_hands_over_is_a_dead_worker(monkeypatch, error):
+    results = stream(monkeypatch, error, num_workers=2)
+    assert next(results) == "first"
+    with pytest.raises(RuntimeError, match=r"DataLoader worker \(pid unknown\) died"):
+        next(results)
+
+
+@pytest.mark.parametrize(
+    ("error", "num_workers"),
+    [(ConnectionResetError("a server"), 0), (EOFError("Caught it in DataLoader worker process 0."), 2)],
+)
+def test_a_source_that_loses_its_own_connection_tells_so_itself(monkeypatch, error, num_workers):
+    results = stream(monkeypatch, error, num_workers=num_workers)
+    next(results)
+    with pytest.raises(type(error)):
+        next(results)
