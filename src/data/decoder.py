@@ -52,6 +52,8 @@ class Decoder(Generic[T]):
             generator=torch.Generator(),  # Else each epoch would take a number from the global one, which dropout uses.
             prefetch_factor=_PREFETCH if num_workers > 0 else None,
         )
+        if num_workers > 0:  # Fork now, with nothing to read yet: forked beside threads that train, a process can inherit a taken lock.
+            iter(self._loader)
 
     def stream(self, chunks: Sequence[Chunk]) -> Iterator[T]:
         """What each chunk gave, in order. Raises DataError for a broken image, RuntimeError if a worker process dies."""

@@ -105,7 +105,8 @@ def test_a_signal_while_a_checkpoint_is_written_leaves_whole_ones(shell, paralle
     assert shell.run("src.train", *args, name=name).ok().result["steps"] == 32 * one_more
 
 
-@pytest.mark.parametrize("parallel", ["single", pytest.param("ddp", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("parallel", ["single", "ddp"])
 def test_resume_goes_on_as_if_nothing_had_happened(shell, parallel):
     """E01, E08, E10, E12, F05, D07: float16 with its scaler; weights, scale, rates and order equal the uninterrupted run's."""
     scaler = ("precision.dtype=float16", "precision.scaler.growth_interval=2", "precision.scaler.init_scale=16")
@@ -177,6 +178,7 @@ def test_missing_data_is_exit_3_with_the_path(shell, kind):
     assert PROJECT.exists()
 
 
+@pytest.mark.slow
 def test_relative_paths_count_from_where_the_command_is_typed(shell, image_folder):
     """C04: also with Hydra's own change of directory, and in a sweep."""
     (shell.directory / "pictures").symlink_to(image_folder())

@@ -16,6 +16,7 @@ def undisturbed(shell):
     return shell.run("src.train", *ARGS, "tracking=none", name="undisturbed").ok()
 
 
+@pytest.mark.slow
 def test_a_killed_rank_costs_time_only(shell, undisturbed):
     """Row 1: same weights bit for bit, every step once in the MLflow run, one restart on record."""
     run = shell.run("src.train", *ARGS, "parallel.max_restarts=1", name="killed", HALFSTEP_FAULT="kill:1:7")

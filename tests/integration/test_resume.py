@@ -148,6 +148,7 @@ def test_another_number_of_ranks(shell, whole):
     assert two.result["epochs"] == 3
 
 
+@pytest.mark.slow
 def test_leftovers_and_newest(shell):
     """I06, FAULTS rows 5 and 10: what a killed writer left is gone, and a cut-off newest checkpoint is passed over."""
     process, run_dir = begin(shell, "cut", "tracking=none")

@@ -55,6 +55,7 @@ def test_each_job_has_its_own_run_and_values(sweep, shell):
         assert sorted(p.name for p in (directory / str(job) / "ranks").iterdir()) == ["0", "1"]
 
 
+@pytest.mark.slow
 def test_a_sweep_leaves_this_process_as_it_was(shell):
     """B13: neither the environment nor signal handlers change, and the objective reaches the sweeper."""
     script = """

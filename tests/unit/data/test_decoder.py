@@ -23,6 +23,25 @@ def stream(monkeypatch, error, *, num_workers):
     return found.stream(chunked(4, length=2))
 
 
+@pytest.mark.parametrize(("num_workers", "forks"), [(0, 0), (2, 1)])
+def test_workers_are_forked_before_there_are_threads_that_train(monkeypatch, num_workers, forks):
+    """A fork beside a thread of gloo inherited one of Python's locks, taken, and hung in the first evaluation."""
+    forked = []
+
+    class Loader:
+        def __init__(self, dataset, **settings):
+            self.persistent = settings["persistent_workers"]
+
+        def __iter__(self):
+            forked.append(self)
+            return iter(())
+
+    monkeypatch.setattr(decoder, "DataLoader", Loader)
+    Decoder(lambda chunk: chunk, num_workers=num_workers, pin_memory=False)
+    assert len(forked) == forks
+    assert all(loader.persistent for loader in forked)
+
+
 @pytest.mark.parametrize("error", [ConnectionResetError(104, "Connection reset by peer"), EOFError()])
 def test_a_worker_that_dies_while_it_hands_over_is_a_dead_worker(monkeypatch, error):
     results = stream(monkeypatch, error, num_workers=2)
