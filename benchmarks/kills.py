@@ -101,8 +101,8 @@ def one_round(run_dir: Path, mode: str, *, target: str, early: bool, after: floa
     writing = bool(list(run_dir.glob("checkpoints/*.tmp")))
     killed = kill(process, run_dir, target)
     at = time.monotonic()
-    code = process.wait(timeout=120)
-    problems = []
+    code = end(process)
+    problems = [] if code is not None else ["the run did not end"]
     while processes_of(run_dir) and time.monotonic() - at < 60:
         time.sleep(0.02)
     gone = time.monotonic() - at
@@ -114,7 +114,7 @@ def one_round(run_dir: Path, mode: str, *, target: str, early: bool, after: floa
             problems.append(f"exit code {code}, result {result['exit_code']}: {result['reason']}")
         problems += leftovers(run_dir)
     step = broken_checkpoints(run_dir, problems)
-    if (again := start(run_dir, mode, "resume=auto").wait()) != 0:
+    if (again := end(start(run_dir, mode, "resume=auto"))) != 0:
         problems.append(f"the resumed run ended with {again}")
     else:
         problems += leftovers(run_dir)
@@ -126,6 +126,15 @@ def one_round(run_dir: Path, mode: str, *, target: str, early: bool, after: floa
         "after_seconds": round(after, 2), "killed": killed, "exit_code": code, "gone_seconds": round(gone, 2),
         "last_checkpoint": step, "problems": problems,
     }  # fmt: skip
+
+
+def end(process: subprocess.Popen[bytes]) -> int | None:
+    """The exit code, or None if the process had to be killed."""
+    try:
+        return process.wait(timeout=180)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        return None
 
 
 def wait_for_checkpoint(process: subprocess.Popen[bytes], run_dir: Path) -> None:

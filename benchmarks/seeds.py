@@ -60,14 +60,18 @@ def accuracy(command: str, *, seed: int, device: str) -> dict[str, object]:
     """One run of the command on the GPU ``device`` alone, if there is one; what its result.json says about accuracy."""
     with tempfile.TemporaryDirectory() as folder:
         arguments = [*command.split(), f"seed={seed}", "tracking=none", f"hydra.run.dir={folder}/run"]
-        subprocess.run(
+        done = subprocess.run(
             [sys.executable, "-m", "src.train", *arguments],
             cwd=PROJECT,
             env=os.environ | {"CUDA_VISIBLE_DEVICES": device},
             capture_output=True,
+            text=True,
             check=False,
         )
-        result = json.loads(Path(folder, "run", "result.json").read_text())
+        path = Path(folder, "run", "result.json")
+        if not path.exists():  # refused before it was created
+            return {"seed": seed, "exit_code": done.returncode, "reason": done.stderr.strip()[-300:], "best_accuracy": None, "device": None}
+        result = json.loads(path.read_text())
     return {
         "seed": seed,
         "exit_code": result["exit_code"],
@@ -82,11 +86,14 @@ def accuracy(command: str, *, seed: int, device: str) -> dict[str, object]:
 
 def write(suite: str, found: dict[str, list[dict[str, object]]], *, folder: Path) -> None:
     """Write what there is so far, by seed."""
-    device = str(next(run["device"] for runs in found.values() for run in runs))
+    devices = [run["device"] for runs in found.values() for run in runs if run["device"]]
+    if not devices:  # nothing has run yet, so nobody knows where this is
+        return
+    device = str(devices[0])
     slug = re.sub(r"[^a-z0-9]+", "-", device.lower()).strip("-")
     path = folder / f"{suite}-seeds-{slug}.json"
     old = json.loads(path.read_text())["seeds"] if path.exists() else {}
-    seeds = {command: sorted(merged(old.get(command, []), runs), key=lambda run: str(run["seed"])) for command, runs in found.items()}
+    seeds = {command: sorted(merged(old.get(command, []), runs), key=lambda run: int(str(run["seed"]))) for command, runs in found.items()}
     record = {
         "suite": f"{suite}-seeds",
         "device": device,

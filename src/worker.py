@@ -16,9 +16,10 @@ from typing import NoReturn
 
 from src.config import runfile
 from src.config.schema import JOBS
-from src.launch import parent
+from src.launch.environment import global_rank
 from src.launch.outcome import Outcome, a_peer_failed
 from src.launch.signals import StopSignals
+from src.runtime import parent
 
 
 def main() -> None:
@@ -30,7 +31,7 @@ def main() -> None:
     run_file, job, launcher = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
     parent.die_with(launcher)
     faulthandler.register(signal.SIGUSR2)  # until there is a log to write the stacks to
-    own = parent.global_rank()
+    own = global_rank()
     with StopSignals(peer_failed=lambda: a_peer_failed(run_file.parent, rank=own)) as signals:
         outcome = Outcome(rank=own)
         try:

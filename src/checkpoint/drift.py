@@ -5,7 +5,7 @@ from typing import Any
 
 from src.config import runfile
 from src.config.values import show
-from src.errors import CheckpointError
+from src.errors import CheckpointError, ConfigError
 
 FATAL = ("model", "optim.name", "optim.decay_all")
 """Config keys that must match: the weights or the optimizer's state would not fit."""
@@ -19,9 +19,9 @@ def drift(path: Path, saved: dict[str, Any], config: dict[str, Any]) -> dict[str
     """Key -> (value in the checkpoint at ``path``, value now), for the keys whose values differ.
 
     Raises:
-        CheckpointError: the network or the optimizer is another one; names all that says so.
+        CheckpointError: the network or the optimizer is another one; names all that says so. Or ``saved`` is no config.
     """
-    before, after = runfile.flatten(saved), runfile.flatten(config)
+    before, after = runfile.flatten(complete(path, saved)), runfile.flatten(config)
     found = {
         key: (before.get(key), after.get(key))
         for key in sorted(before.keys() | after.keys())
@@ -31,6 +31,18 @@ def drift(path: Path, saved: dict[str, Any], config: dict[str, Any]) -> dict[str
     if fatal:
         raise CheckpointError(f"{path} can't go on with another network or optimizer: {'; '.join(tell(fatal))}; set them back to resume")
     return found
+
+
+def complete(path: Path, saved: dict[str, Any]) -> dict[str, Any]:
+    """The config in the checkpoint at ``path`` with every key of this version.
+
+    Raises:
+        CheckpointError: this version can't use it.
+    """
+    try:
+        return runfile.to_dict(runfile.to_config(saved))
+    except ConfigError as error:
+        raise CheckpointError(f"{path}: this version can't use its config ({error}); use the version that wrote it") from error
 
 
 def is_fatal(key: str) -> bool:

@@ -13,7 +13,7 @@ from typing import Any, BinaryIO, cast
 
 from src.errors import CheckpointError
 
-FORMAT = 2
+FORMAT = 4
 _END_OF_ARCHIVE = b"PK\x05\x06"
 _LONGEST = 65535
 """A zip comment's length field has 16 bits."""

@@ -16,6 +16,7 @@ from torch.utils.data import DataLoader, Dataset, Sampler
 
 from src.data.images import FIXED, ArrayImages, Images, Turn
 from src.errors import DataError
+from src.runtime.parent import die_with
 
 _CHUNK_BYTES = 2**20
 _WORTH_PROCESSES = 512
@@ -51,8 +52,9 @@ class Decoder(Generic[T]):
             persistent_workers=num_workers > 0,
             generator=torch.Generator(),  # Else each epoch would take a number from the global one, which dropout uses.
             prefetch_factor=_PREFETCH if num_workers > 0 else None,
+            worker_init_fn=partial(_be_a_worker, parent=os.getpid()),
         )
-        if num_workers > 0:  # Fork now, with nothing to read yet: forked beside threads that train, a process can inherit a taken lock.
+        if num_workers > 0:  # Fork now, with nothing to read yet: forked beside threads at work, a process can inherit a taken lock.
             iter(self._loader)
 
     def stream(self, chunks: Sequence[Chunk]) -> Iterator[T]:
@@ -63,11 +65,24 @@ class Decoder(Generic[T]):
                 if isinstance(result, DataError):
                     raise result
                 yield result
-        except (ConnectionError, EOFError) as error:
-            if not self._loader.num_workers or "in DataLoader worker process" in str(error):  # an error of reading itself
+        except (ConnectionError, EOFError, RuntimeError) as error:
+            if not self._loader.num_workers or not _lost_connection(error):
                 raise
             time.sleep(1)  # a worker died while it handed images over; torch hears of that, and raises the RuntimeError that names it
             raise RuntimeError("DataLoader worker (pid unknown) died while it handed over images") from error
+
+
+def _be_a_worker(worker: int, *, parent: int) -> None:
+    """Signals to the rank's group are for the rank to answer, which needs its workers until it has; they end when it does."""
+    os.setpgrp()
+    die_with(parent)
+
+
+def _lost_connection(error: Exception) -> bool:
+    """Whether a worker could not be read from, in this thread or in that which pins memory; an error of reading itself is none."""
+    if isinstance(error, RuntimeError):
+        return str(error).startswith("Pin memory thread exited")
+    return "in DataLoader worker process" not in str(error)
 
 
 def pixel_decoder(images: Images, *, size: int, num_workers: int, pin_memory: bool) -> Decoder[Tensor]:

@@ -7,9 +7,12 @@ import torch
 from torch import Tensor, nn
 
 from src.config.schema import Compile
-from src.errors import ConfigError
+from src.errors import ConfigError, HalfstepError
 
 log = logging.getLogger(__name__)
+
+RECOMPILE_LIMIT = 64
+"""Variants of one function; under fsdp all blocks of a class are variants of one."""
 
 
 class Forward:
@@ -25,8 +28,9 @@ class Forward:
         self._call: Callable[[Tensor], Tensor] = network
         self._new_window = True
         if mode is not Compile.none:
-            # An epoch has two sizes of micro-batch at most, and kernels for one size are faster than kernels for all.
+            # All micro-batches have one size, and kernels for one size are faster than kernels for any.
             self._call = torch.compile(network, mode=mode.value.replace("_", "-"), dynamic=False)
+            _fail_early()
 
     def __call__(self, images: Tensor, *, last: bool) -> Tensor:
         """Logits [B, C] of images [B, channels, H, W]; ``last`` of an accumulation window.
@@ -41,12 +45,15 @@ class Forward:
         self._new_window = last
         try:
             return self._call(images)
-        except torch._dynamo.exc.TorchDynamoException as error:
+        except (torch._dynamo.exc.TorchDynamoException, torch._dynamo.exc.FailOnRecompileLimitHit) as error:
             self._give_up(error)
         return self._call(images)
 
     def _give_up(self, error: Exception) -> None:
-        reason = next(iter(str(error).strip().splitlines()), type(error).__name__)
+        cause = getattr(error, "inner_exception", None) or error.__cause__ or error
+        if isinstance(cause, HalfstepError | MemoryError | torch.OutOfMemoryError):  # it only happened to come while torch compiled
+            raise cause
+        reason = f"{type(cause).__name__}: {next(iter(str(cause).strip().splitlines()), '')}"
         if not self._fallback:
             raise ConfigError(
                 f"train.compile={self.mode.value}: compilation failed ({reason}); set train.compile=none, or "
@@ -54,3 +61,13 @@ class Forward:
             ) from error
         log.warning("train.compile=%s: compilation failed, so the network runs as it is (%s)", self.mode.value, reason)
         self.mode, self._call = Compile.none, self._network
+
+
+def _fail_early() -> None:
+    """Let what can't be compiled fail in the first forward pass; torch would leave some of it uncompiled, or fail in the backward pass."""
+    import torch._dynamo
+    import torch._functorch.config
+
+    torch._dynamo.config.recompile_limit = RECOMPILE_LIMIT
+    torch._dynamo.config.fail_on_recompile_limit_hit = True
+    torch._functorch.config.force_non_lazy_backward_lowering = True

@@ -18,13 +18,14 @@ import yaml
 from src.config import runfile
 from src.config.schema import JOBS, Config, GroupConfig
 from src.errors import ConfigError, RankLostError
-from src.launch import outcome as outcomes, parent
+from src.launch import outcome as outcomes
 from src.launch.card import failure_card
 from src.launch.devices import visible_cuda_devices
 from src.launch.environment import set_library_variables
 from src.launch.heartbeat import heartbeat_file
 from src.launch.outcome import Outcome, a_peer_failed
 from src.launch.signals import StopSignals
+from src.runtime import parent
 
 ConfigT = TypeVar("ConfigT", bound=Config)
 

@@ -26,3 +26,8 @@ def set_library_variables(*, deterministic: bool) -> None:
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     if deterministic:
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+
+
+def global_rank() -> int:
+    """This process's rank, as the engine numbered it."""
+    return int(os.environ.get("RANK", "0"))

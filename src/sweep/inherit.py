@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from src.checkpoint import manifest
+from src.checkpoint.drift import complete
 from src.config.keys import option_kind
 from src.config.resolve import absolute_reference
-from src.config.runfile import to_config, to_dict
 from src.config.schema import OPTIONS
-from src.errors import CheckpointError, ConfigError
+from src.errors import ConfigError
 from src.launch.locate import locate
 from src.sweep.saved import refuse_damaged
 
@@ -42,10 +42,7 @@ def saved_config(reference: str | None, *, base: Path, uri: str | None) -> tuple
         raise ConfigError("checkpoint is not set; give a checkpoint file, a run directory or an MLflow run id: checkpoint=PATH")
     path = locate(absolute, best=True, uri=uri)
     refuse_damaged(path)
-    try:
-        return path, to_dict(to_config(manifest.read_config(path)))
-    except ConfigError as error:
-        raise CheckpointError(f"{path}: this version can't use its config ({error}); use the version that wrote it") from error
+    return path, complete(path, manifest.read_config(path))
 
 
 def saved_options(saved: Mapping[str, Any]) -> dict[str, str]:

@@ -63,6 +63,7 @@ class Shell:
         self.env |= {"PYTHONPATH": paths, "MLFLOW_TRACKING_URI": self.uri, "COLUMNS": "200", "OMP_NUM_THREADS": "1"}
 
     def start(self, module: str, *args: str, **env: str) -> subprocess.Popen[str]:
+        """In a process group of its own, as a terminal does."""
         return subprocess.Popen(
             [sys.executable, "-m", module, *args],
             cwd=self.directory,
@@ -70,6 +71,7 @@ class Shell:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
+            start_new_session=True,
         )
 
     def run(self, module: str, *args: str, name: str, timeout: float = 240, **env: str) -> Finished:

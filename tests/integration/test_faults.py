@@ -1,6 +1,7 @@
 """FAULTS.md with two gloo ranks: what is injected, what the user is told, and that nothing is left behind."""
 
 import json
+import os
 import re
 import signal
 import time
@@ -188,3 +189,21 @@ def test_a_killed_loader_process_is_named_and_ends_the_run(shell, image_folder, 
     assert "Traceback" not in run.out
     wait_for(lambda: not any(worker.is_running() for worker in workers), seconds=10)
     load(run_dir / run.result["checkpoint"]["last"])
+
+
+@pytest.mark.parametrize(
+    ("parallel", "number", "code"), [("single", signal.SIGINT, 130), pytest.param("ddp", signal.SIGTERM, 143, marks=pytest.mark.slow)]
+)
+def test_a_signal_to_all_processes_of_the_group_is_the_ranks_to_answer(shell, image_folder, parallel, number, code):
+    """Ctrl-C in a terminal, and what torchrun's engine passes on: the processes that load images work until all is saved."""
+    images = ("data=image_folder", f"data.root='{image_folder()}'", "data.loader=workers", "data.num_workers=2")
+    args = (*images, "train.epochs=5000", "train.batch_size=4", "train.log_every=4", "tracking=none", f"parallel={parallel}")
+    process = shell.start("src.train", *args, f"hydra.run.dir=all-{parallel}")
+    run_dir = shell.directory / f"all-{parallel}"
+    wait_for(lambda: list(run_dir.glob("checkpoints/step-*.pt")) or process.poll() is not None)
+    descendants = psutil.Process(process.pid).children(recursive=True)
+    os.killpg(process.pid, number)
+    run = end(process, run_dir, timeout=60)
+    check_end(run, code=code, status="KILLED")
+    assert load(run_dir / run.result["checkpoint"]["last"])["state"]["step"] == run.result["steps"]
+    wait_for(lambda: not any(child.is_running() for child in descendants), seconds=10)

@@ -12,9 +12,20 @@ CONFIG = Config(optim=AdamWConfig(lr=0.001))
 PATH = Path("step.pt")
 
 
-def test_differences_are_by_leaf():
-    old, new = {"a": {"b": 1, "c": [1, 2]}, "resume": "x", "gone": 1}, {"a": {"b": 2, "c": [1, 2]}, "resume": None, "new": None, "name": 3}
-    assert drift(PATH, old, new) == {"a.b": (1, 2), "gone": (1, None)}
+def test_differences_are_by_leaf_and_the_start_is_none():
+    now = replace(CONFIG, optim=AdamWConfig(lr=0.1), tags={"why": "test"}, resume="here", name="second")
+    assert drift(PATH, runfile.to_dict(CONFIG), runfile.to_dict(now)) == {"optim.lr": (0.001, 0.1), "tags.why": (None, "test")}
+
+
+def test_a_key_that_came_later_had_its_default():
+    saved = runfile.to_dict(CONFIG)
+    del saved["train"]["compile"]
+    assert drift(PATH, saved, runfile.to_dict(CONFIG)) == {}
+
+
+def test_a_config_that_this_version_does_not_know():
+    with pytest.raises(CheckpointError, match=r"step\.pt: this version can't use its config \(.*later.*\); use the version that wrote it"):
+        drift(PATH, {"later": 1}, runfile.to_dict(CONFIG))
 
 
 @pytest.mark.parametrize(

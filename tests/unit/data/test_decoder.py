@@ -42,7 +42,9 @@ def test_workers_are_forked_before_there_are_threads_that_train(monkeypatch, num
     assert all(loader.persistent for loader in forked)
 
 
-@pytest.mark.parametrize("error", [ConnectionResetError(104, "Connection reset by peer"), EOFError()])
+@pytest.mark.parametrize(
+    "error", [ConnectionResetError(104, "Connection reset by peer"), EOFError(), RuntimeError("Pin memory thread exited unexpectedly")]
+)
 def test_a_worker_that_dies_while_it_hands_over_is_a_dead_worker(monkeypatch, error):
     results = stream(monkeypatch, error, num_workers=2)
     assert next(results) == "first"

@@ -6,7 +6,7 @@ from torch import nn
 
 from src.config.schema import Compile
 from src.engine.forward import Forward
-from src.errors import ConfigError
+from src.errors import ConfigError, ExitCode, Stopped
 
 
 @pytest.fixture
@@ -57,3 +57,31 @@ def test_an_error_of_the_network_is_not_taken_for_one_of_the_compiler():
 
     with pytest.raises(ValueError, match="my own"):
         Forward(Refusing(), Compile.default, fallback=True)(torch.randn(4, 3), last=True)
+
+
+def test_a_backward_pass_that_cannot_be_compiled_fails_in_the_forward_one(broken_compiler):
+    """The product of a linear layer comes from a library; only the gradient of its bias is a sum that needs the compiler."""
+    with pytest.raises(ConfigError, match="compilation failed"):
+        Forward(nn.Linear(3, 2), Compile.default, fallback=False)(torch.randn(4, 3), last=True)
+
+
+@pytest.mark.parametrize("came", [Stopped("by SIGINT", exit_code=ExitCode.INTERRUPTED), MemoryError(), torch.OutOfMemoryError("CUDA")])
+@pytest.mark.parametrize("fallback", [False, True])
+def test_what_only_comes_while_torch_compiles_is_not_its_failure(monkeypatch, came, fallback):
+    def compile_graph(*args, **kwargs):
+        raise came
+
+    torch.compiler.reset()
+    monkeypatch.setattr("torch._inductor.compile_fx.compile_fx", compile_graph)
+    with pytest.raises(type(came)):
+        Forward(network(), Compile.default, fallback=fallback)(torch.randn(4, 3), last=True)
+
+
+def test_a_function_with_too_many_variants_is_told(monkeypatch):
+    """torch alone would run the others as they are, and say nothing."""
+    torch.compiler.reset()
+    monkeypatch.setattr("src.engine.forward.RECOMPILE_LIMIT", 1)
+    forward = Forward(network(), Compile.default, fallback=False)
+    forward(torch.randn(4, 3), last=True)
+    with pytest.raises(ConfigError, match=r"compilation failed \(Unsupported: Dynamo recompile limit exceeded"):
+        forward(torch.randn(5, 3), last=True)
