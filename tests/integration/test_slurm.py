@@ -77,6 +77,6 @@ def test_a_sweep_by_submitit(shell):
     assert [result["exit_code"] for result in results] == [0, 2]
     config = yaml.safe_load((shell.directory / "sweep" / "0" / "run.yaml").read_text(encoding="utf-8"))
     assert config["tags"] == {"t": "a b, c=d | é"}
-    assert [line.split()[-1] for line in out.splitlines() if line[:4] in ("0   ", "1   ")] == ["FINISHED", "FAILED"]
+    assert [line.split()[-2] for line in out.splitlines() if line[:4] in ("0   ", "1   ")] == ["FINISHED", "FAILED"]
     assert results[1]["reason"] in out
     assert "Traceback" not in out + err
