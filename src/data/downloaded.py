@@ -10,7 +10,6 @@ from pickle import UnpicklingError
 from typing import Any
 
 import torch
-from torchvision import datasets
 
 from src.config.schema import DownloadedConfig
 from src.data.decode import printable
@@ -49,6 +48,8 @@ def _images(dataset: Any) -> ArrayImages:
 
 def _load(kind: str, name: str, root: Path, *, train: bool) -> Any:
     """torchvision's data set; downloaded first if its files aren't there or their checksums are wrong."""
+    from torchvision import datasets  # late: torchvision loads torch's compiler, which takes as long as torch itself
+
     make = getattr(datasets, kind)
     try:
         try:

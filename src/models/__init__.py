@@ -7,11 +7,13 @@ from torch import Tensor, nn
 
 from src.config.schema import FIXED_SIZES, CustomModelConfig, ModelConfig, TimmConfig, TorchvisionConfig
 from src.errors import ConfigError
-from src.models import custom, timm_zoo, torchvision_zoo
-from src.models.alexnet import alexnet
+from src.models import custom, timm_zoo
 from src.models.digits_cnn import DigitsCNN
 from src.models.pretrained import load_pretrained
-from src.models.resnet_cifar import resnet18_cifar
+
+# torchvision's networks are imported where they are built: torchvision loads torch's compiler, which takes as long as torch itself.
+
+TORCHVISION_CHANNELS = 3
 
 __all__ = ["MODELS", "ModelNeeds", "ModelSpec", "build_model", "input_needs", "load_pretrained", "named_weights"]
 
@@ -39,9 +41,11 @@ class ModelSpec:
 
 def _from_torchvision(arch: str) -> ModelSpec:
     def build(num_classes: int, channels: int, image_size: int) -> nn.Module:
+        from src.models import torchvision_zoo
+
         return torchvision_zoo.build(arch, num_classes=num_classes, image_size=image_size, kwargs={})
 
-    return ModelSpec(build, ModelNeeds(torchvision_zoo.CHANNELS, *FIXED_SIZES[arch]))
+    return ModelSpec(build, ModelNeeds(TORCHVISION_CHANNELS, *FIXED_SIZES[arch]))
 
 
 def _digits_cnn(num_classes: int, channels: int, image_size: int) -> nn.Module:
@@ -49,16 +53,20 @@ def _digits_cnn(num_classes: int, channels: int, image_size: int) -> nn.Module:
 
 
 def _alexnet(num_classes: int, channels: int, image_size: int) -> nn.Module:
+    from src.models.alexnet import alexnet
+
     return alexnet(num_classes, channels=channels)
 
 
 def _resnet18_cifar(num_classes: int, channels: int, image_size: int) -> nn.Module:
+    from src.models.resnet_cifar import resnet18_cifar
+
     return resnet18_cifar(num_classes, channels=channels)
 
 
 MODELS: dict[str, ModelSpec] = {
     "digits_cnn": ModelSpec(_digits_cnn, ModelNeeds(None, *FIXED_SIZES["digits_cnn"])),
-    "alexnet": ModelSpec(_alexnet, ModelNeeds(torchvision_zoo.CHANNELS, *FIXED_SIZES["alexnet"])),
+    "alexnet": ModelSpec(_alexnet, ModelNeeds(TORCHVISION_CHANNELS, *FIXED_SIZES["alexnet"])),
     "resnet18": _from_torchvision("resnet18"),
     "resnet18_cifar": ModelSpec(_resnet18_cifar, ModelNeeds(None, *FIXED_SIZES["resnet18_cifar"])),
     "resnet50": _from_torchvision("resnet50"),
@@ -69,8 +77,10 @@ MODELS: dict[str, ModelSpec] = {
 def input_needs(config: ModelConfig) -> ModelNeeds:
     """What the network needs of its input; builds nothing. Raises ``ConfigError`` for an unknown ``arch``."""
     if isinstance(config, TorchvisionConfig):
+        from src.models import torchvision_zoo
+
         sizes = torchvision_zoo.image_sizes(config.arch, published=config.pretrained == "torchvision")
-        return ModelNeeds(torchvision_zoo.CHANNELS, *sizes)
+        return ModelNeeds(TORCHVISION_CHANNELS, *sizes)
     if isinstance(config, TimmConfig):
         return ModelNeeds(None, *timm_zoo.image_sizes(config.arch, published=config.pretrained == "timm"))
     if isinstance(config, CustomModelConfig):
@@ -87,6 +97,8 @@ def build_model(config: ModelConfig, *, num_classes: int, channels: int, image_s
     needed = input_needs(config).channels
     assert needed in (None, channels), f"{config.name} takes {needed} channels, not {channels}"
     if isinstance(config, TorchvisionConfig):
+        from src.models import torchvision_zoo
+
         return torchvision_zoo.build(config.arch, num_classes=num_classes, image_size=image_size, kwargs=config.kwargs)
     if isinstance(config, TimmConfig):
         return timm_zoo.build(config.arch, num_classes=num_classes, channels=channels, image_size=image_size, kwargs=config.kwargs)
@@ -104,6 +116,8 @@ def named_weights(config: ModelConfig) -> dict[str, Tensor]:
     """
     if config.pretrained == "timm" and isinstance(config, TimmConfig):
         return timm_zoo.weights(config.arch, kwargs=config.kwargs)
+    from src.models import torchvision_zoo
+
     if config.pretrained == "torchvision" and isinstance(config, TorchvisionConfig):
         return torchvision_zoo.weights(config.arch)
     if config.pretrained == "torchvision" and config.name in ("alexnet", "resnet18", "resnet50", "vit_b_16"):

@@ -13,7 +13,6 @@ from torchvision import models as zoo
 from src.config.values import show
 from src.errors import ConfigError, DataError
 
-CHANNELS = 3
 _VIT = re.compile(r"vit_[a-z]_(\d+)")
 _AUXILIARY = re.compile(r"(AuxLogits|aux1|aux2)\.")
 _OLD_DENSENET = re.compile(r"(denselayer\d+\.(?:norm|relu|conv))\.([12])\.")

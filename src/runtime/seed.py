@@ -25,7 +25,8 @@ def use_deterministic_kernels(wanted: bool) -> None:
 
     cuBLAS also needs ``CUBLAS_WORKSPACE_CONFIG``, which the launcher sets.
     """
-    torch.use_deterministic_algorithms(wanted)
+    if torch.are_deterministic_algorithms_enabled() is not wanted:  # setting it loads torch's compiler, which takes as long as torch
+        torch.use_deterministic_algorithms(wanted)
 
 
 def rng_state(device: torch.device) -> dict[str, Any]:

@@ -77,6 +77,7 @@ def test_what_only_comes_while_torch_compiles_is_not_its_failure(monkeypatch, ca
         Forward(network(), Compile.default, fallback=fallback)(torch.randn(4, 3), last=True)
 
 
+@pytest.mark.slow  # two graphs compiled
 def test_a_function_with_too_many_variants_is_told(monkeypatch):
     """torch alone would run the others as they are, and say nothing."""
     torch.compiler.reset()
