@@ -2,22 +2,19 @@
 
 import re
 
+from src.config.check_devices import check_batch_size, check_devices
+from src.config.check_precision import check_precision
 from src.config.check_saved import check_saved
 from src.config.ranges import check_ranges
 from src.config.schema import (
     FIXED_SIZES,
     OPTIONS,
     AdamWConfig,
-    Backend,
     CheckpointConfig,
     Compile,
     Config,
     CustomDataConfig,
     CustomModelConfig,
-    DDPConfig,
-    Dtype,
-    FSDPConfig,
-    GroupConfig,
     ImageFolderConfig,
     Mode,
     MultiStepConfig,
@@ -48,12 +45,11 @@ def check(config: Config, *, cuda_devices: int | None) -> None:
     _names(config)
     _secrets(config)
     _objective(config)
-    _device(config, cuda_devices)
-    _processes(config, cuda_devices)
+    check_devices(config, cuda_devices)
     if isinstance(config, CheckpointConfig):
         check_saved(config)
     else:
-        _batch_size(config, cuda_devices)
+        check_batch_size(config, cuda_devices)
     if config.resume == "":
         raise ConfigError("resume= is empty; give a checkpoint file, a run directory, an MLflow run id, auto or null")
     _compile(config)
@@ -61,26 +57,7 @@ def check(config: Config, *, cuda_devices: int | None) -> None:
     _schedule(config)
     _data(config)
     _model(config)
-    _precision(config, cuda_devices)
-
-
-def num_processes(config: Config, cuda_devices: int | None) -> int:
-    """Ranks of the run: 1 with single and dp; ``auto`` is every visible GPU, or 2 on a CPU."""
-    if not isinstance(config.parallel, GroupConfig):
-        return 1
-    if isinstance(config.parallel.num_processes, int):
-        return config.parallel.num_processes
-    return (cuda_devices or 2) if uses_gpu(config, cuda_devices) else 2
-
-
-def num_replicas(config: Config, cuda_devices: int | None) -> int:
-    """Devices that share a micro-batch of one process: every visible GPU with dp, otherwise 1."""
-    return (cuda_devices or 1) if config.parallel.name == "dp" and uses_gpu(config, cuda_devices) else 1
-
-
-def uses_gpu(config: Config, cuda_devices: int | None) -> bool:
-    """Whether the run computes on a GPU, as far as ``device`` and the number of visible GPUs tell."""
-    return config.device.startswith("cuda") or (config.device == "auto" and bool(cuda_devices))
+    check_precision(config, cuda_devices)
 
 
 def check_options(config: Config) -> None:
@@ -121,53 +98,6 @@ def _objective(config: Config) -> None:
         raise ConfigError(f"objective.name={name} is not a metric that can be an objective; use one of {', '.join(OBJECTIVES)}")
     if mode is not OBJECTIVES[name]:
         raise ConfigError(f"objective.mode={mode.name} does not fit objective.name={name}; use {OBJECTIVES[name].name}")
-
-
-def _device(config: Config, cuda_devices: int | None) -> None:
-    match = re.fullmatch(r"auto|cpu|cuda(?::(0|[1-9]\d*))?", config.device)
-    if match is None:
-        raise ConfigError(f"device={config.device} must be auto, cpu, cuda or cuda:N")
-    if not config.device.startswith("cuda") or cuda_devices is None:
-        return
-    if cuda_devices == 0:
-        raise ConfigError(f"device={config.device} needs a GPU and none is visible; use device=auto or device=cpu")
-    if match[1] is not None and int(match[1]) >= cuda_devices:
-        raise ConfigError(f"device={config.device} does not exist: {cuda_devices} visible; use cuda:0 to cuda:{cuda_devices - 1}")
-
-
-def _processes(config: Config, cuda_devices: int | None) -> None:
-    parallel = config.parallel
-    if ":" in config.device and parallel.name != "single":
-        takes = "all" if parallel.name == "dp" else "one per rank"
-        raise ConfigError(f"device={config.device} names one device but parallel={parallel.name} takes {takes}; use device=cuda")
-    if not isinstance(parallel, GroupConfig):
-        return
-    on_gpu = uses_gpu(config, cuda_devices)
-    if isinstance(parallel, FSDPConfig) and parallel.backend is Backend.gloo and on_gpu:
-        raise ConfigError("parallel.backend=gloo can't sum shares on GPUs, which parallel=fsdp needs; use nccl, auto or device=cpu")
-    if isinstance(parallel, DDPConfig) and parallel.sync_batchnorm and cuda_devices is not None and not on_gpu:
-        raise ConfigError("parallel.sync_batchnorm=true needs GPUs, since torch has no CPU kernel for it; use false")
-    if parallel.backend is Backend.nccl and cuda_devices is not None and not on_gpu:
-        raise ConfigError("parallel.backend=nccl needs GPUs and this run computes on a CPU; use parallel.backend=gloo or auto")
-    if on_gpu and cuda_devices is not None and num_processes(config, cuda_devices) > cuda_devices:
-        count = num_processes(config, cuda_devices)
-        raise ConfigError(f"parallel.num_processes={count} is more than the visible GPUs: use at most {cuda_devices}, or device=cpu")
-
-
-def _batch_size(config: Config, cuda_devices: int | None) -> None:
-    processes, accumulate, size = num_processes(config, cuda_devices), config.train.accumulate, config.train.batch_size
-    replicas = num_replicas(config, cuda_devices)
-    unit = processes * replicas * accumulate
-    if size % unit == 0:
-        return
-    factors = f"train.accumulate={accumulate}"
-    if replicas > 1:
-        factors = f"{replicas} GPUs (parallel=dp) x {factors}"
-    if isinstance(config.parallel, GroupConfig):
-        factors = f"parallel.num_processes={processes} x {factors}"
-    lower = size - size % unit
-    working = f"{lower} or {lower + unit}" if lower else f"{unit}"
-    raise ConfigError(f"train.batch_size={size} does not divide into {factors}; use {working}")
 
 
 def _compile(config: Config) -> None:
@@ -233,59 +163,3 @@ def _factory(group: str, factory: str | None) -> None:
         raise ConfigError(f"{group}.factory is not set; name your function: {group}.factory=package.module:function")
     if not re.fullmatch(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*", factory):
         raise ConfigError(f"{group}.factory={factory} must have the form package.module:function")
-
-
-def _precision(config: Config, cuda_devices: int | None) -> None:
-    precision, scaler = config.precision, config.precision.scaler
-    name, full = precision.name, precision.name in ("fp32", "tf32", "o0")
-    if full and precision.dtype is not Dtype.auto:
-        raise ConfigError(f"precision.dtype={precision.dtype.name} has no effect with precision={name}; use precision=amp")
-    if name == "bf16" and precision.dtype is Dtype.float16:
-        raise ConfigError("precision.dtype=float16 contradicts precision=bf16; use precision=amp")
-    if precision.keep_batchnorm_fp32 != "auto" and name not in ("o2", "o3"):
-        raise ConfigError(
-            f"precision.keep_batchnorm_fp32={show(precision.keep_batchnorm_fp32)} has no effect with precision={name}, whose weights are "
-            "all float32; use it with precision=o2 or o3"
-        )
-    _precision_of_shares(config)
-    for text in precision.overrides:
-        if not re.fullmatch(r"[^=]+=(float32|float16|bfloat16)", text):
-            raise ConfigError(f"precision.overrides: {text!r} must be PATTERN=DTYPE with float32, float16 or bfloat16")
-    if not scaler.min_scale <= scaler.init_scale <= scaler.max_scale:
-        raise ConfigError(
-            f"precision.scaler.init_scale={scaler.init_scale} must lie in min_scale={scaler.min_scale} to max_scale={scaler.max_scale}"
-        )
-    if scaler.enabled is not True:
-        return
-    if full:
-        raise ConfigError(
-            f"precision.scaler.enabled=true needs float16, but precision={name} computes in float32; use precision=amp or auto"
-        )
-    if precision.dtype is Dtype.bfloat16 or name == "bf16":
-        where = "precision=bf16 computes in bfloat16" if name == "bf16" else "precision.dtype=bfloat16"
-    elif precision.dtype is Dtype.auto and _surely_cpu(config, cuda_devices):
-        where = f"precision={name} computes in bfloat16 on a CPU"
-    else:
-        return
-    raise ConfigError(f"precision.scaler.enabled=true needs float16, but {where}; use scaler.enabled=auto or precision.dtype=float16")
-
-
-def _precision_of_shares(config: Config) -> None:
-    """fsdp gathers the weights of a block in one format, and both it and dp's replicas lose the casts at a module's door."""
-    parallel, precision = config.parallel.name, config.precision
-    if parallel not in ("dp", "fsdp"):
-        return
-    if precision.name in ("o2", "o3"):
-        raise ConfigError(
-            f"precision={precision.name} keeps half weights of its own, which parallel={parallel} can't spread over devices; "
-            "use precision=amp, or parallel=ddp"
-        )
-    if precision.overrides:
-        raise ConfigError(
-            f"precision.overrides={show(precision.overrides)} can't be kept with parallel={parallel}, which spreads the weights over "
-            "devices; use parallel=ddp, or leave it out"
-        )
-
-
-def _surely_cpu(config: Config, cuda_devices: int | None) -> bool:
-    return config.device == "cpu" or (config.device == "auto" and cuda_devices == 0)

@@ -9,7 +9,7 @@ from typing import Any
 
 from src.checkpoint import find
 from src.config import runfile
-from src.config.checks import num_processes
+from src.config.check_devices import num_processes
 from src.config.schema import JOBS, CheckpointConfig, Config, CustomDataConfig, CustomModelConfig, GroupConfig
 from src.launch import adopt, group, resume
 from src.launch.card import card_lines, failure_card

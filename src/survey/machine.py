@@ -13,7 +13,7 @@ import torch
 import torchvision
 from torch import nn
 
-from src.config.checks import num_processes
+from src.config.check_devices import num_processes
 from src.config.schema import OPTIONS, Config, PrecisionConfig
 from src.runtime.rank import device_name, num_cores
 from src.survey.coverage import observe

@@ -7,7 +7,7 @@ from functools import partial
 import torch
 from rich.console import Console
 
-from src.config.checks import num_processes
+from src.config.check_devices import num_processes
 from src.config.schema import Config, CustomModelConfig, PrecisionConfig
 from src.errors import ConfigError
 from src.runtime import rank as ranks
