@@ -17,6 +17,7 @@ from src.data.build import build_data, build_eval
 from src.data.decoder import resolve_workers
 from src.data.listing import ListFeed
 from src.data.sampler import eval_batch_size
+from src.engine.buffers import HeldBuffers
 from src.engine.ema import WeightAverage, copy_for_average
 from src.engine.forward import Forward
 from src.engine.meter import Meter
@@ -86,6 +87,7 @@ def train_parts(config: Config, *, run_dir: Path, rank: Rank, stop_requested: Ca
         working=working,
         wrapped=wrapped,
         forward=Forward(wrapped, config.train.compile, fallback=config.train.compile_fallback),
+        buffers=HeldBuffers(working),
         average=average,
         precision=precision,
         parallel=parallel,

@@ -16,7 +16,6 @@ def fit(parts: Parts, state: TrainState) -> None:
     skipped. Both follow from values reduced over ranks, so all ranks raise together.
     """
     train, steps_per_epoch = parts.config.train, parts.data.train.steps_per_epoch
-    parts.meter.start(parts.schedule.updates)
     while not parts.finished(state):
         totals = EpochTotals(parts.rank.world_size)
         state.is_best = False
@@ -50,6 +49,7 @@ def train_epoch(parts: Parts, state: TrainState, totals: EpochTotals) -> int:
     """Train to the end of the epoch, to ``train.max_steps`` or to an agreed stop; returns the exit code of the stop or 0."""
     train, feed = parts.config.train, parts.data.train
     parts.wrapped.train()
+    parts.buffers.hold()
     for batch in totals.timed(parts.pulse.follow(feed.epoch(state.epoch, start_step=state.epoch_step), state)):
         forward_backward(parts, batch)
         if not batch.last:

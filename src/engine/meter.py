@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+from src.data.base import Mixed
 from src.errors import ExitCode
 from src.parallel.base import Parallel
 
@@ -44,24 +45,26 @@ class Meter:
         device = parallel.rank.device
         self._sums = torch.zeros(3, dtype=torch.float64, device=device)  # loss x images, hits, images
         self._skips = torch.zeros(2, dtype=torch.float64, device=device)  # in a row until now, step of the first of them
-        self._updates = torch.zeros(1, dtype=torch.int64, device=device)
+        self._updates = torch.zeros(1, dtype=torch.int64, device=device)  # real ones, ever
         self._gradients = torch.zeros(2, dtype=torch.float64, device=device)  # non-finite values, share of underflow
         self._last = torch.zeros(3, dtype=torch.float64, device=device)  # lr, gradient norm, loss scale
 
-    def add_batch(self, loss: Tensor, logits: Tensor, labels: Tensor) -> None:
-        """Count one micro-batch: its mean loss (0-d), logits [B, C] and labels [B]."""
-        hits = (logits.detach().argmax(dim=1) == labels).sum()
+    def add_batch(self, loss: Tensor, logits: Tensor, labels: Tensor, *, mixed: Mixed | None = None) -> None:
+        """Count one micro-batch: its mean loss (0-d), logits [B, C] and labels [B]; either label of a mixed image is a hit by its share."""
+        predicted = logits.detach().argmax(dim=1)
+        hits = (predicted == labels).sum()
+        if mixed is not None:
+            hits = torch.where(predicted == labels, 1 - mixed.share, 0).sum() + torch.where(predicted == mixed.labels, mixed.share, 0).sum()
         images = labels.numel()
         self._sums[0].add_(loss.detach(), alpha=images)
         self._sums[1].add_(hits)
         self._sums[2].add_(images)
 
-    def add_step(self, step: int, *, updates: Tensor, lr: Tensor, grad_norm: Tensor, loss_scale: Tensor) -> None:
-        """Note optimizer step number ``step`` (from 1): it was skipped if the count of real ``updates`` [1] did not move."""
+    def add_step(self, step: int, *, moved: Tensor, updates: Tensor, lr: Tensor, grad_norm: Tensor, loss_scale: Tensor) -> None:
+        """Note optimizer step number ``step`` (from 1): a real update (``moved``, bool [1]) or a skip, and the real ``updates`` [1] ever."""
         self._steps += 1
-        skipped = updates == self._updates
         self._updates.copy_(updates)
-        in_a_row = torch.where(skipped, self._skips[0] + 1, 0.0)
+        in_a_row = torch.where(moved, 0.0, self._skips[0] + 1)
         self._skips[1:].copy_(torch.where(in_a_row == 1, float(step), self._skips[1]))
         self._skips[:1].copy_(in_a_row)
         self._last.copy_(torch.stack((lr, grad_norm, loss_scale)))
@@ -73,10 +76,6 @@ class Meter:
     def last_was_skipped(self) -> bool:
         """Whether the last update was skipped; reads the host."""
         return bool(self._skips[0] > 0)
-
-    def start(self, updates: Tensor) -> None:
-        """Begin at this count of real updates (0, or a checkpoint's)."""
-        self._updates.copy_(updates)
 
     def state_dict(self) -> dict[str, list[float]]:
         """This rank's sums since the last reset, and the skips in a row; reads the host."""

@@ -83,6 +83,7 @@ def state_bytes(parts: Parts) -> int:
 def snapshot(parts: Parts, state: TrainState) -> dict[str, Any]:
     """All but the random states, with whole tensors, complete on rank 0; all ranks call it."""
     data, parallel = parts.data, parts.parallel
+    parts.precision.publish()
     return {
         "model": parallel.model_state(parts.model),
         "ema": None if parts.average is None else parallel.model_state(parts.average.model),
@@ -124,7 +125,6 @@ def restore(parts: Parts, payload: dict[str, Any]) -> TrainState:
     parts.precision.refresh()
     if parts.average is not None:
         parts.parallel.load_model(parts.average.model, payload["ema"] or payload["model"])
-        parts.average.start(parts.schedule.updates)
     state = TrainState(**payload["state"])
     parts.best_evaluation = evaluation_from(payload["best_evaluation"])
     restore_own(parts, state, payload["ranks"])

@@ -13,6 +13,7 @@ from torch.optim import Optimizer
 from src.checkpoint.writer import Writer
 from src.config.schema import Config, Mode
 from src.data.base import Data
+from src.engine.buffers import HeldBuffers
 from src.engine.ema import WeightAverage
 from src.engine.evaluate import Evaluation
 from src.engine.forward import Forward
@@ -78,6 +79,8 @@ class Parts:
     """``working`` as it is called in training, under the parallel mode."""
     forward: Forward
     """``wrapped``, compiled if asked for."""
+    buffers: HeldBuffers
+    """Those of ``working``, which a skipped update leaves where they were."""
     average: WeightAverage | None
     """The moving average of the weights, if there is one: what is then evaluated."""
     precision: Precision

@@ -16,7 +16,7 @@ def forward_backward(parts: Parts, batch: Batch) -> None:
             loss = training_loss(logits, batch, label_smoothing=parts.config.train.label_smoothing)
         parts.pulse.forward_done()
         parts.precision.backward(loss / batch.window)
-    parts.meter.add_batch(loss, logits, batch.labels)
+    parts.meter.add_batch(loss, logits, batch.labels, mixed=batch.mixed)
 
 
 def training_loss(logits: Tensor, batch: Batch, *, label_smoothing: float) -> Tensor:
@@ -36,10 +36,15 @@ def update(parts: Parts, step: int, *, sample: bool) -> None:
     """
     if sample:
         parts.meter.add_gradients(parts.precision.gradient_statistics(parts.optimizer))
+    before = parts.schedule.updates.clone()
     grad_norm = parts.precision.step(parts.optimizer, clip_norm=parts.config.train.clip_norm)
     parts.optimizer.zero_grad(set_to_none=True)
+    updates = parts.schedule.updates
+    moved = updates != before
+    parts.buffers.settle(moved)
     if parts.average is not None:
-        parts.average.update(parts.schedule.updates)
+        parts.precision.publish()
+        parts.average.update(updates, moved=moved)
     parts.meter.add_step(
-        step, updates=parts.schedule.updates, lr=parts.schedule.lr, grad_norm=grad_norm, loss_scale=parts.precision.loss_scale()
+        step, moved=moved, updates=updates, lr=parts.schedule.lr, grad_norm=grad_norm, loss_scale=parts.precision.loss_scale()
     )

@@ -39,7 +39,10 @@ class Precision:
         return model
 
     def refresh(self) -> None:
-        """Let the module that computes follow the weights after they were changed by other means than ``step``."""
+        """Let the module that computes follow ``model`` after that was changed by other means than ``step``."""
+
+    def publish(self) -> None:
+        """Let ``model`` follow the buffers of the module that computes, where they are not the same."""
 
     def autocast(self) -> AbstractContextManager[Any]:
         """The region of the forward pass and the loss."""

@@ -30,6 +30,7 @@ class Half(Precision):
         self._masters = masters
         self._keep_batchnorm = keep_batchnorm
         self._pairs: list[tuple[nn.Parameter, nn.Parameter]] = []  # master, weight that computes
+        self._buffers: list[tuple[Tensor, Tensor]] = []  # float32, half that computes
         self._gradients: list[Tensor] = []
 
     def prepare(self, model: nn.Module) -> nn.Module:
@@ -46,6 +47,8 @@ class Half(Precision):
                 own = buffers[f"{module_name}.{name}" if module_name else name]
                 if own.dtype == buffer.dtype:
                     module.register_buffer(name, own, persistent=name not in module._non_persistent_buffers_set)
+                else:
+                    self._buffers.append((own, buffer))
         return working
 
     def evaluable(self, model: nn.Module) -> nn.Module:
@@ -69,7 +72,18 @@ class Half(Precision):
 
     @torch.no_grad()
     def refresh(self) -> None:
-        """Round the masters into the weights that compute."""
+        """Round the masters, and the float32 buffers, into those that compute."""
+        self._round_masters()
+        for full, half in self._buffers:
+            half.copy_(full)
+
+    @torch.no_grad()
+    def publish(self) -> None:
+        """Half buffers to float32; one that was not written to keeps the digits that half can't hold."""
+        for full, half in self._buffers:
+            full.copy_(torch.where(full.to(half.dtype) == half, full, half.to(full.dtype)))
+
+    def _round_masters(self) -> None:
         if self._pairs:
             torch._foreach_copy_([weight.data for _, weight in self._pairs], [master.data for master, _ in self._pairs])
 
@@ -77,7 +91,7 @@ class Half(Precision):
         """Gradients to float32, clip, update unless one is inf or NaN, round the masters; returns the true gradient norm (0-d)."""
         self._collect_gradients()
         norm = self._scaling.step(optimizer, clip_norm=clip_norm)
-        self.refresh()
+        self._round_masters()
         return norm
 
     @torch.no_grad()

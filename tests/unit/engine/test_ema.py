@@ -12,6 +12,8 @@ from src.engine.state import TrainState
 
 from .conftest import assert_same
 
+MOVED = torch.tensor([True])
+
 
 def net() -> nn.Module:
     torch.manual_seed(0)
@@ -32,10 +34,9 @@ def test_it_equals_torchs_once_warm():
     average = WeightAverage(model, copy_for_average(model), decay=0.9)
     reference = AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(0.9), use_buffers=True)
     reference.update_parameters(model)  # the first call copies
-    average.start(torch.tensor([1000]))
     for number in range(1, 6):
         change(model, number)
-        average.update(torch.tensor([1000 + number]))
+        average.update(torch.tensor([1000 + number]), moved=MOVED)
         reference.update_parameters(model)
     expected = reference.module.state_dict()
     for name, tensor in average.model.state_dict().items():
@@ -49,18 +50,27 @@ def test_early_on_it_follows_quickly():
     model = net()
     average = WeightAverage(model, copy_for_average(model), decay=0.999)
     before, _ = model[0].weight.detach().clone(), change(model, 1)
-    average.update(torch.tensor([1]))
+    average.update(torch.tensor([1]), moved=MOVED)
     torch.testing.assert_close(average.model[0].weight, torch.lerp(before, model[0].weight.detach(), 1 - 2 / 11))
 
 
 def test_a_skipped_update_moves_nothing():
     model = net()
     average = WeightAverage(model, copy_for_average(model), decay=0.5)
-    average.update(torch.tensor([1]))
+    average.update(torch.tensor([1]), moved=MOVED)
     before = {name: tensor.clone() for name, tensor in average.model.named_parameters()}
     change(model, 1)
-    average.update(torch.tensor([1]))
+    average.update(torch.tensor([1]), moved=~MOVED)
     assert all(torch.equal(tensor, before[name]) for name, tensor in average.model.named_parameters())
+
+
+def test_a_mask_with_infinities_stays_what_it_is():
+    model = net()
+    model.register_buffer("mask", torch.full((4, 4), -torch.inf).triu(1))
+    average = WeightAverage(model, copy_for_average(model), decay=0.5)
+    change(model, 1)
+    average.update(torch.tensor([1]), moved=MOVED)
+    assert torch.equal(average.model.mask, model.mask)
 
 
 def test_it_takes_no_gradient_and_shares_no_memory():

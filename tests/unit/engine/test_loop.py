@@ -171,8 +171,8 @@ def test_a_skipped_update_leaves_the_average_alone(make_parts, nan_losses):
     averages = []
     original = parts.average.update
 
-    def update(updates):
-        original(updates)
+    def update(updates, *, moved):
+        original(updates, moved=moved)
         averages.append({name: tensor.clone() for name, tensor in parts.average.model.named_parameters()})
 
     parts.average.update = update

@@ -6,6 +6,7 @@ import torch
 from hypothesis import given, settings, strategies as st
 from torch import Tensor
 
+from src.data.base import Mixed
 from src.engine.meter import Meter, Reading
 from src.errors import ExitCode
 from src.parallel.single import Single
@@ -25,18 +26,24 @@ class Twins(Single):
         return tensor
 
 
-def add_step(meter: Meter, step: int, updates: int, *, lr: float = 0.1, norm: float = 1.0, scale: float = 1.0) -> None:
-    meter.add_step(step, updates=torch.tensor([updates]), lr=torch.tensor(lr), grad_norm=torch.tensor(norm), loss_scale=torch.tensor(scale))
+def add_step(meter: Meter, step: int, updates: int, *, moved: bool = True, lr: float = 0.1, norm: float = 1.0, scale: float = 1.0) -> None:
+    meter.add_step(
+        step,
+        moved=torch.tensor([moved]),
+        updates=torch.tensor([updates]),
+        lr=torch.tensor(lr),
+        grad_norm=torch.tensor(norm),
+        loss_scale=torch.tensor(scale),
+    )
 
 
 def read_after(skips: list[bool], *, first_step: int = 1, start: int = 0) -> Reading:
     """One reading after steps that were skipped where ``skips`` says so."""
     meter = Meter(Single(Rank()))
     updates = start
-    meter.start(torch.tensor([start]))
     for step, skipped in enumerate(skips, first_step):
         updates += not skipped
-        add_step(meter, step, updates)
+        add_step(meter, step, updates, moved=not skipped)
     return meter.read(stop=0)
 
 
@@ -57,6 +64,13 @@ def test_sums_equal_numpys():
     assert (reading.images, reading.lr, reading.grad_norm, reading.loss_scale) == (77, 0.25, 3.5, 65536.0)
 
 
+def test_either_label_of_a_mixed_image_is_a_hit_by_its_share():
+    meter = Meter(Single(Rank()))
+    logits = torch.eye(3)[[0, 1, 2, 0]]
+    meter.add_batch(torch.tensor(1.0), logits, torch.tensor([0, 0, 0, 0]), mixed=Mixed(torch.tensor([1, 1, 1, 0]), torch.full((4,), 0.25)))
+    assert meter.read(stop=0).accuracy == (0.75 + 0.25 + 0 + 1) / 4
+
+
 def test_many_small_losses_do_not_drown_in_a_large_sum():
     """float32 sums would stop growing at 2**24 images."""
     meter = Meter(Single(Rank()))
@@ -71,10 +85,10 @@ def test_many_small_losses_do_not_drown_in_a_large_sum():
 def test_a_reset_empties_the_sums_and_keeps_the_skips():
     meter = Meter(Single(Rank()))
     meter.add_batch(torch.tensor(1.0), torch.zeros(4, 2), torch.zeros(4, dtype=torch.int64))
-    add_step(meter, 1, 0)
+    add_step(meter, 1, 0, moved=False)
     assert meter.read(stop=0) == meter.read(stop=0)  # reading changes nothing
     meter.reset()
-    add_step(meter, 2, 0)
+    add_step(meter, 2, 0, moved=False)
     reading = meter.read(stop=0)
     assert reading.images == 0
     assert np.isnan(reading.loss)
@@ -91,17 +105,6 @@ def test_skips_in_a_row_and_where_they_began(skips, first_step, start):
     assert reading.updates == start + skips.count(False)
     if in_a_row:
         assert reading.first_bad_step == first_step + len(skips) - in_a_row
-
-
-def test_a_resumed_count_is_not_taken_for_a_skip():
-    meter = Meter(Single(Rank()))
-    meter.start(torch.tensor([41]))
-    add_step(meter, 50, 41)
-    assert meter.read(stop=0).consecutive_skips == 1
-    meter = Meter(Single(Rank()))
-    meter.start(torch.tensor([41]))
-    add_step(meter, 50, 42)
-    assert meter.read(stop=0).consecutive_skips == 0
 
 
 @pytest.mark.parametrize(
