@@ -12,7 +12,7 @@ from torch import nn
 
 from src.checkpoint.writer import Writer
 from src.config.schema import CheckpointConfig, Config, EvaluateConfig, PredictConfig
-from src.data.base import Data, EvalFeed, InputFormat, InputNeeds, Placement
+from src.data.base import EvalFeed, InputFormat, InputNeeds, Placement
 from src.data.build import build_data, build_eval
 from src.data.decoder import resolve_workers
 from src.data.listing import ListFeed
@@ -21,11 +21,11 @@ from src.engine.buffers import HeldBuffers
 from src.engine.ema import WeightAverage, copy_for_average
 from src.engine.forward import Forward
 from src.engine.meter import Meter
-from src.engine.state import Parts
+from src.engine.state import Parts, TrainState, planned_steps
 from src.errors import ConfigError
 from src.handshake import shake_hands
 from src.models import build_model, input_needs
-from src.network import example_shape, load_model, place_model, refuse_lone_images, start_from_weights, try_model
+from src.network import example_shape, load_model, place_model, refuse_frozen, refuse_lone_images, start_from_weights, try_model
 from src.optim import Schedule, build_optimizer
 from src.parallel import Parallel, build_parallel
 from src.precision import Precision, build_precision
@@ -58,6 +58,7 @@ def train_parts(config: Config, *, run_dir: Path, rank: Rank, stop_requested: Ca
     refuse_idle_objective(config, num_classes)
     seed.seed_weights(config.seed)
     model = build_model(config.model, num_classes=num_classes, channels=data.channels, image_size=data.image_size)
+    refuse_frozen(model)
     if config.model.pretrained is not None and config.resume is None:
         start_from_weights(model, config.model)
     model = place_model(model, place)
@@ -75,7 +76,7 @@ def train_parts(config: Config, *, run_dir: Path, rank: Rank, stop_requested: Ca
         parallel.shard(start)
         average = WeightAverage(model, start, decay=config.train.ema_decay)
     optimizer = build_optimizer(config.optim, parallel.owned(model))
-    planned = planned_steps(config, data)
+    planned = planned_steps(config.train, data.train.steps_per_epoch, TrainState())
     schedule = Schedule(config.schedule, optimizer, optim=config.optim, total_updates=planned, updates_per_epoch=data.train.steps_per_epoch)
     seed.seed_rank(config.seed, rank=rank.rank)
     return Parts(
@@ -137,6 +138,7 @@ def evaluation_parts(config: EvaluateConfig, payload: dict[str, Any], *, rank: R
         accumulate=config.train.accumulate,
         placement=place,
         form=input_format(payload),
+        pixel_size=payload["data"]["pixel_size"],
         class_names=payload["class_names"],
     )
     effective["broken_images"] = feed.broken_images
@@ -204,6 +206,8 @@ def input_format(payload: dict[str, Any]) -> InputFormat:
 def start_process(config: Config, rank: Rank) -> dict[str, Any]:
     """Threads and kernels of this process; returns what was decided."""
     threads = ranks.use_threads(rank.local_world_size)
+    if rank.device.type == "cuda":
+        torch.cuda.set_device(rank.device)  # what names no device, as torch.cuda.synchronize(), means this one
     seed.use_deterministic_kernels(config.deterministic)
     memory.reset_peak(rank.device)
     return {
@@ -237,9 +241,3 @@ def refuse_idle_objective(config: Config, num_classes: int) -> None:
     """Raise ``ConfigError`` for the top-5 accuracy of so few classes that it is always 1: the first evaluation would stay the best."""
     if config.objective.name == "val/top5" and num_classes <= 5:
         raise ConfigError(f"objective.name=val/top5 is always 1 with {num_classes} classes; use val/accuracy or val/loss")
-
-
-def planned_steps(config: Config, data: Data) -> int:
-    """Optimizer steps of the whole plan."""
-    planned = config.train.epochs * data.train.steps_per_epoch
-    return min(planned, config.train.max_steps or planned)

@@ -62,13 +62,16 @@ def try_model(model: nn.Module, images: Tensor, *, precision: Precision, num_cla
     does not return logits [B, num_classes]; an error of the user's own network comes as it is.
     """
     seen: list[torch.dtype] = []
-    first = next((module for module in model.modules() if isinstance(module, nn.Conv2d | nn.Linear)), model)
-    hook = first.register_forward_hook(lambda module, args, output: seen.append(output.dtype))
+    computing = [module for module in model.modules() if isinstance(module, nn.Conv2d | nn.Linear)] or [model]
+    hooks = [module.register_forward_hook(lambda module, args, output: seen.append(output.dtype)) for module in computing]
+    modules, idle = dict(model.named_modules()), set(precision.doors(model))
+    hooks += [modules[own].register_forward_pre_hook(lambda *_, own=own: idle.discard(own)) for own in idle]
     model.eval()
     try:
         with precision.autocast():
             logits = model(images)
     except (RuntimeError, ValueError, AssertionError) as error:
+        _blame_idle_overrides(idle, error)
         if name == "custom" or isinstance(error, torch.OutOfMemoryError):
             raise
         side = images.shape[-1]
@@ -77,14 +80,37 @@ def try_model(model: nn.Module, images: Tensor, *, precision: Precision, num_cla
         ) from error
     finally:
         model.train()
-        hook.remove()
+        for hook in hooks:
+            hook.remove()
     if not isinstance(logits, Tensor) or logits.shape != (len(images), num_classes):
         got = f"shape {list(logits.shape)}" if isinstance(logits, Tensor) else f"a {type(logits).__name__}"
         raise ConfigError(
             f"model={name} returns {got} for {len(images)} images; it must return logits [{len(images)}, {num_classes}], a number a class"
         )
-    tf32 = seen[0] == torch.float32 and torch.backends.cuda.matmul.allow_tf32
-    return "tfloat32" if tf32 else str(seen[0]).removeprefix("torch.")
+    if idle:
+        log.warning("precision.overrides: nothing called %s when the network was tried; what uses its weights decides", _listed(idle))
+    dtype = seen[0] if seen else logits.dtype  # fused kernels call no layer
+    tf32 = dtype == torch.float32 and torch.backends.cuda.matmul.allow_tf32
+    return "tfloat32" if tf32 else str(dtype).removeprefix("torch.")
+
+
+def _blame_idle_overrides(idle: set[str], error: Exception) -> None:
+    """Raise ``ConfigError`` if the network failed over dtypes, with overrides of modules whose weights another module uses."""
+    if idle and "dtype" in str(error):
+        raise ConfigError(
+            f"precision.overrides: {_listed(idle)} isn't called by itself, another module uses its weights ({_first_line(error)}); "
+            "name the module around it"
+        ) from error
+
+
+def _listed(names: set[str]) -> str:
+    return ", ".join(sorted(names))
+
+
+def refuse_frozen(model: nn.Module) -> None:
+    """Raise ``ConfigError`` for a network that nothing can be trained in."""
+    if not any(parameter.requires_grad for parameter in model.parameters()):
+        raise ConfigError("model: the network has no parameter that requires a gradient, so there is nothing to train")
 
 
 @torch.no_grad()

@@ -28,6 +28,13 @@ def remove_leftovers(directory: Path) -> None:
         path.unlink(missing_ok=True)
 
 
+def set_aside(directory: Path, *, after: int) -> None:
+    """Rename the checkpoints after this step: they are damaged, and would count among the newest that are kept."""
+    for path in step_files(directory):
+        if int(path.stem.removeprefix("step-")) > after:
+            path.rename(path.with_suffix(f"{path.suffix}.damaged"))
+
+
 def give_name(path: Path, name: Path) -> None:
     """Let ``name`` be the file at ``path`` too, also if that goes; ``name`` is a whole file at any time."""
     temporary = name.with_suffix(TEMPORARY)
@@ -43,11 +50,11 @@ def give_name(path: Path, name: Path) -> None:
 
 
 def newest_valid(directory: Path) -> Path | None:
-    """The newest checkpoint whose digest fits; damaged ones are passed over with a warning. None if there are none at all.
+    """The newest checkpoint whose digest fits, or else the best one; damaged ones are passed over with a warning. None if there are none.
 
     Raises ``CheckpointError`` if there are some but every one is damaged.
     """
-    files = step_files(directory)
+    files = [*step_files(directory), *filter(Path.is_file, [directory / BEST])]
     for path in files:
         try:
             manifest.verify(path)

@@ -1,7 +1,9 @@
 """The rules that a run must keep before anything is created: ranges, and what holds across fields."""
 
+import json
 import re
 
+from src.config import runfile
 from src.config.check_devices import check_batch_size, check_devices
 from src.config.check_precision import check_precision
 from src.config.check_saved import check_saved
@@ -24,6 +26,8 @@ from src.config.schema import (
 from src.config.values import show
 from src.errors import ConfigError
 
+MAX_BYTES = 60_000
+"""Of the config as JSON; the rest of a checkpoint's 64 KiB manifest is for what else is said there."""
 OBJECTIVES = {
     "val/loss": Mode.min,
     "val/accuracy": Mode.max,
@@ -42,6 +46,7 @@ def check(config: Config, *, cuda_devices: int | None) -> None:
     """
     check_options(config)
     check_ranges(config)
+    _length(config)
     _names(config)
     _secrets(config)
     _objective(config)
@@ -58,6 +63,13 @@ def check(config: Config, *, cuda_devices: int | None) -> None:
     _data(config)
     _model(config)
     check_precision(config, cuda_devices)
+
+
+def _length(config: Config) -> None:
+    if (length := len(json.dumps(runfile.to_dict(config), ensure_ascii=False).encode(errors="replace"))) > MAX_BYTES:
+        raise ConfigError(
+            f"the config takes {length} bytes as JSON, and every checkpoint holds it in a place of {MAX_BYTES}: shorten tags or kwargs"
+        )
 
 
 def check_options(config: Config) -> None:

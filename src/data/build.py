@@ -36,12 +36,15 @@ def build_data(config: DataConfig, *, batch_size: int, accumulate: int, seed: in
     plan = Plan(len(train.labels), batch_size=batch_size, accumulate=accumulate, world_size=placement.world_size)
     image_size = _image_size(config, train, needs)
     channels = _channels(train, needs)
-    reading = _reading(config, [train, val], image_size=image_size, placement=placement)
-    train_store, val_store = (_store(images, image_size=image_size, reading=reading, placement=placement) for images in (train, val))
-    mean, std = _mean_and_std(config, train, train_store, channels=channels, image_size=image_size)
+    size = train.stored_size(image_size)
+    reading = _reading(config, [train, val], size=size, placement=placement)
+    train_store, val_store = (_store(images, size=size, reading=reading, placement=placement) for images in (train, val))
+    mean, std = _mean_and_std(config, train, train_store, channels=channels, size=size)
     preprocess = Preprocess(InputFormat(channels, image_size, mean, std), placement=placement)
-    train_stock = _stock(train, train_store, preprocess, placement=placement)
-    val_stock = _stock(val, val_store, preprocess, placement=placement)
+    train_stock, val_stock = (
+        Stock(store, _kept(images, size), send(images.labels, placement.device), preprocess)
+        for images, store in ((train, train_store), (val, val_store))
+    )
     eval_size = eval_batch_size(batch_size, accumulate=accumulate)
     return Data(
         name=config.name,
@@ -54,7 +57,7 @@ def build_data(config: DataConfig, *, batch_size: int, accumulate: int, seed: in
         mean=mean,
         std=std,
         pixel_channels=train.channels,
-        pixel_size=train.stored_size(image_size),
+        pixel_size=size,
         digest=data_digest(source),
         train_size=len(train.labels),
         val_size=len(val.labels),
@@ -63,7 +66,7 @@ def build_data(config: DataConfig, *, batch_size: int, accumulate: int, seed: in
             "loader": reading.loader.value,
             "num_workers": reading.num_workers,
             "image_size": image_size,
-            "stored_size": train.stored_size(image_size),
+            "stored_size": size,
             "val_source": validation_source(source),
             "broken_images": broken,
         },
@@ -78,9 +81,10 @@ def build_eval(
     accumulate: int,
     placement: Placement,
     form: InputFormat,
+    pixel_size: int,
     class_names: list[str],
 ) -> EvalFeed:
-    """One split, unaugmented, for a model that was trained with ``form`` and ``class_names``; decodes nothing else.
+    """One split, unaugmented, for a model trained with ``form``, ``class_names`` and images of ``pixel_size``; decodes nothing else.
 
     Equal ``batch_size`` and ``accumulate`` give the batches of the training run's own validation. Raises like ``build_data``.
     """
@@ -93,9 +97,10 @@ def build_eval(
     source, broken = readable(source, config, splits=[split], placement=placement)
     images = evaluation_images(source, config, split)
     _channels(images, InputNeeds(form.channels, min_image_size=1, default_image_size=form.image_size))
-    reading = _reading(config, [images], image_size=form.image_size, placement=placement)
-    store = _store(images, image_size=form.image_size, reading=reading, placement=placement)
-    stock = _stock(images, store, Preprocess(form, placement=placement), placement=placement)
+    reading = _reading(config, [images], size=pixel_size, placement=placement)
+    store = _store(images, size=pixel_size, reading=reading, placement=placement)
+    preprocess = Preprocess(form, placement=placement)
+    stock = Stock(store, _kept(images, pixel_size), send(images.labels, placement.device), preprocess)
     eval_size = eval_batch_size(batch_size, accumulate=accumulate)
     return OrderedFeed(stock, batch_size=eval_size, placement=placement, broken_images=broken)
 
@@ -146,7 +151,7 @@ def _channels(images: Images, needs: InputNeeds) -> int:
     raise ConfigError(f"the model takes {needs.channels} channels but the images have {images.channels}; choose another model or data set")
 
 
-def _reading(config: DataConfig, splits: list[Images], *, image_size: int, placement: Placement) -> _Reading:
+def _reading(config: DataConfig, splits: list[Images], *, size: int, placement: Placement) -> _Reading:
     """``loader=auto`` keeps images resident if they stay the same, each split has one size and all together fit."""
     in_memory = all(images.in_memory for images in splits)
     num_workers = resolve_workers(config.num_workers, in_memory=in_memory, local_world_size=placement.local_world_size)
@@ -154,7 +159,7 @@ def _reading(config: DataConfig, splits: list[Images], *, image_size: int, place
         return _Reading(config.loader, num_workers)
     if not all(images.fixed for images in splits):
         return _Reading(Loader.workers, num_workers)
-    needed = sum(len(images.labels) * images.channels * images.stored_size(image_size) ** 2 for images in splits)
+    needed = sum(len(images.labels) * images.channels * _kept(images, size) ** 2 for images in splits)
     room = _RESIDENT_BYTES
     if placement.device.type == "cpu":
         room = min(room, psutil.virtual_memory().available // (4 * placement.local_world_size))
@@ -162,22 +167,26 @@ def _reading(config: DataConfig, splits: list[Images], *, image_size: int, place
     return _Reading(Loader.resident if one_size and needed <= room else Loader.workers, num_workers)
 
 
-def _stock(images: Images, store: Store, preprocess: Preprocess, *, placement: Placement) -> Stock:
-    return Stock(store, images.stored_size(preprocess.size), send(images.labels, placement.device), preprocess)
+def _kept(images: Images, size: int) -> int:
+    """The side that images keep until they are on the device: ``size``, that of the training images, unless they are in memory anyway.
+
+    One size for every split and for predictions, since where an image is made smaller decides about its pixels.
+    """
+    return images.stored_size(size) if images.in_memory else size
 
 
-def _store(images: Images, *, image_size: int, reading: _Reading, placement: Placement) -> Store:
-    size = images.stored_size(image_size)
+def _store(images: Images, *, size: int, reading: _Reading, placement: Placement) -> Store:
+    size = _kept(images, size)
     if reading.loader is Loader.resident:
         return ResidentStore(send(decode_all(images, size=size, num_workers=reading.num_workers), placement.device))
     return WorkersStore(images, size=size, num_workers=reading.num_workers, device=placement.device)
 
 
-def _mean_and_std(config: DataConfig, images: Images, store: Store, *, channels: int, image_size: int) -> tuple[list[float], list[float]]:
+def _mean_and_std(config: DataConfig, images: Images, store: Store, *, channels: int, size: int) -> tuple[list[float], list[float]]:
     """As given, or measured over all resident images, else over a spread sample; one value serves every channel."""
     mean, std = config.mean, config.std
     if mean is None or std is None:
-        measured_mean, measured_std = pixel_statistics(_sample(images, store, image_size=image_size))
+        measured_mean, measured_std = pixel_statistics(_sample(images, store, size=size))
         mean, std = mean or measured_mean, std or measured_std
     for key, values in (("mean", mean), ("std", std)):
         if len(values) not in (1, channels):
@@ -187,8 +196,8 @@ def _mean_and_std(config: DataConfig, images: Images, store: Store, *, channels:
     return list(mean) * (channels // len(mean)), list(std) * (channels // len(std))
 
 
-def _sample(images: Images, store: Store, *, image_size: int) -> Tensor:
+def _sample(images: Images, store: Store, *, size: int) -> Tensor:
     if isinstance(store, ResidentStore):
         return store.pixels
     rows = torch.linspace(0, len(images.labels) - 1, min(len(images.labels), _STATISTICS_IMAGES)).long().tolist()
-    return images.decode(rows, size=images.stored_size(image_size))
+    return images.decode(rows, size=_kept(images, size))

@@ -8,12 +8,22 @@ import os
 from pathlib import Path
 
 import numpy as np
-from PIL import Image, ImageOps, UnidentifiedImageError
+from PIL import ExifTags, Image, ImageOps, UnidentifiedImageError
 
 from src.errors import DataError
 
 _TRANSPARENT = {"RGBA", "RGBa", "LA", "La", "PA"}
 _SIXTEEN_BIT = {"I;16", "I;16B", "I;16L", "I;16N", "I"}
+_TURNS = {
+    2: Image.Transpose.FLIP_LEFT_RIGHT,
+    3: Image.Transpose.ROTATE_180,
+    4: Image.Transpose.FLIP_TOP_BOTTOM,
+    5: Image.Transpose.TRANSPOSE,
+    6: Image.Transpose.ROTATE_270,
+    7: Image.Transpose.TRANSVERSE,
+    8: Image.Transpose.ROTATE_90,
+}
+"""EXIF orientation -> what makes the image upright."""
 
 
 def decode(path: Path, *, size: int, channels: int = 3) -> np.ndarray:
@@ -87,19 +97,20 @@ def _read(path: Path) -> Image.Image:
     """The whole image, upright. Raises DataError naming the path and the cause."""
     try:
         with Image.open(path) as image:
-            if _has_exif(image):
-                ImageOps.exif_transpose(image, in_place=True)
-            return to_rgb(image)
+            return to_rgb(_upright(image))
     except Exception as error:  # Pillow's readers raise errors of many types on damaged files.
         raise unreadable(path, error) from error
 
 
-def _has_exif(image: Image.Image) -> bool:
-    """Whether there is a block of EXIF that can be read; a damaged one says nothing and hurts no pixel."""
+def _upright(image: Image.Image) -> Image.Image:
+    """The image as its EXIF says it was meant; a block of EXIF that is damaged says nothing and hurts no pixel."""
+    image.load()  # turns TIFF images by itself
     try:
-        return bool(image.getexif())
+        orientation = image.getexif().get(ExifTags.Base.Orientation)
     except Exception:  # Pillow's parser raises errors of many types here, too.
-        return False
+        return image
+    turn = _TURNS.get(orientation) if isinstance(orientation, int) else None
+    return image if turn is None else image.transpose(turn)
 
 
 def _to_eight_bits(pixels: np.ndarray) -> np.ndarray:

@@ -24,18 +24,23 @@ MAX_INDICES = 20
 LARGEST_FLOAT16 = 65504.0
 
 
-def diagnose(parts: Parts, batch: Batch, *, step: int) -> dict[str, Any]:
-    """Find out what in ``batch`` made step number ``step`` non-finite, log it with advice and write ``overflow.json``.
+def diagnose(parts: Parts, batches: list[Batch], *, step: int) -> dict[str, Any]:
+    """Find out what in the micro-batches of step number ``step`` made it non-finite, log it with advice and write ``overflow.json``.
 
-    All ranks call it together, each with its own batch; the first rank that finds something is reported. Weights, statistics,
+    All ranks call it together, each with its own ``batches``; the first rank that finds something is reported. Weights, statistics,
     random states and gradients stay as they are. Slow: it reads the host for every module.
     """
-    reports = parts.parallel.gather(examine(parts, batch) | {"rank": parts.rank.rank, "step": step})
-    report = next((found for found in reports if found["where"] != "nowhere"), reports[0])
+    own = first_culprit([examine(parts, batch) for batch in batches])
+    report = first_culprit(parts.parallel.gather(own | {"rank": parts.rank.rank, "step": step}))
     if parts.rank.is_main:
         (parts.run_dir / FILE).write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
         log.warning("step %d: %s. %s", step, sentence(report), report["advice"])
     return report
+
+
+def first_culprit(reports: list[dict[str, Any]]) -> dict[str, Any]:
+    """The first report that found something, or the last one."""
+    return next((found for found in reports if found["where"] != "nowhere"), reports[-1])
 
 
 def examine(parts: Parts, batch: Batch) -> dict[str, Any]:

@@ -14,7 +14,8 @@ class WeightAverage:
     """In float32: ``average <- average + (1 - decay) * (weights - average)`` after each real update (Polyak and Juditsky, 1992).
 
     Floating-point buffers (batch statistics) are averaged alike; others, and masks with infinities, are copied. An update that was
-    skipped for inf or NaN moves nothing, and nothing of that is known to the host. Where each rank holds a share of the weights, it averages that share.
+    skipped for inf or NaN moves nothing, and nothing of that is known to the host. Where each rank holds a share of the weights, it
+    averages that share.
     """
 
     def __init__(self, model: nn.Module, average: nn.Module, *, decay: float) -> None:
@@ -24,7 +25,8 @@ class WeightAverage:
         finite = [buffer.is_floating_point() and bool(torch.isfinite(buffer).all()) for _, buffer in buffers]
         self._copied = [pair for pair, averaged in zip(buffers, finite, strict=True) if not averaged]
         # apart, since shares of weights and whole buffers don't go into one kernel
-        self._averaged = [list(zip(average.parameters(), model.parameters(), strict=True)), list(compress(buffers, finite))]
+        weights: list[tuple[Tensor, Tensor]] = list(zip(average.parameters(), model.parameters(), strict=True))
+        self._averaged = [weights, list(compress(buffers, finite))]
 
     @torch.no_grad()
     def update(self, updates: Tensor, *, moved: Tensor) -> None:

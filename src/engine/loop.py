@@ -1,5 +1,6 @@
 """The training loop. Log, evaluate, checkpoint and stop are explicit lines of ``fit`` and ``train_epoch``."""
 
+from src.data.base import Batch
 from src.engine.diagnose import diagnose
 from src.engine.evaluate import evaluate
 from src.engine.report import EpochTotals, collapsed, log_epoch, log_point, raise_collapse, record
@@ -18,6 +19,8 @@ def fit(parts: Parts, state: TrainState) -> None:
     train, steps_per_epoch = parts.config.train, parts.data.train.steps_per_epoch
     while not parts.finished(state):
         totals = EpochTotals(parts.rank.world_size)
+        if state.epoch_step == 0:
+            state.epoch_sums = [0.0, 0.0, 0.0]
         state.is_best = False
         stop = train_epoch(parts, state, totals)
         epoch_complete = state.epoch_step == steps_per_epoch
@@ -50,8 +53,10 @@ def train_epoch(parts: Parts, state: TrainState, totals: EpochTotals) -> int:
     train, feed = parts.config.train, parts.data.train
     parts.wrapped.train()
     parts.buffers.hold()
+    window: list[Batch] = []
     for batch in totals.timed(parts.pulse.follow(feed.epoch(state.epoch, start_step=state.epoch_step), state)):
         forward_backward(parts, batch)
+        window = [*window, batch] if parts.config.precision.diagnose and window and not window[-1].last else [batch]
         if not batch.last:
             continue
         state.step, state.epoch_step = state.step + 1, state.epoch_step + 1
@@ -60,7 +65,7 @@ def train_epoch(parts: Parts, state: TrainState, totals: EpochTotals) -> int:
         update(parts, state.step, sample=log_due)
         totals.steps += 1
         if parts.config.precision.diagnose and parts.meter.last_was_skipped():
-            diagnose(parts, batch, step=state.step)
+            diagnose(parts, window, step=state.step)
         save_due = parts.save_due(state.step)
         if log_due or save_due or parts.check_due(state.step):
             reading = parts.meter.read(stop=parts.stop_requested())
@@ -70,7 +75,7 @@ def train_epoch(parts: Parts, state: TrainState, totals: EpochTotals) -> int:
             if log_due:
                 log_point(parts, state, totals, reading)
             if collapsed(parts, reading):
-                raise_collapse(parts, reading, diagnose(parts, batch, step=state.step))
+                raise_collapse(parts, reading, diagnose(parts, window, step=state.step))
             if ends or reading.stop:
                 break
             if save_due:

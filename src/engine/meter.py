@@ -61,7 +61,7 @@ class Meter:
         self._sums[2].add_(images)
 
     def add_step(self, step: int, *, moved: Tensor, updates: Tensor, lr: Tensor, grad_norm: Tensor, loss_scale: Tensor) -> None:
-        """Note optimizer step number ``step`` (from 1): a real update (``moved``, bool [1]) or a skip, and the real ``updates`` [1] ever."""
+        """Note optimizer step number ``step`` (from 1): a real update (``moved``, bool [1]) or a skip; ``updates`` [1] counts real ones."""
         self._steps += 1
         self._updates.copy_(updates)
         in_a_row = torch.where(moved, 0.0, self._skips[0] + 1)

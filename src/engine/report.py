@@ -20,16 +20,12 @@ log = logging.getLogger(__name__)
 
 
 class EpochTotals:
-    """Sums and times of the training part of one epoch, on the host."""
+    """Images and times of the training part of one epoch, in this process."""
 
     def __init__(self, world_size: int = 1) -> None:
         self.images = 0
         """Images of all ranks."""
         self.steps = 0
-        self.loss = 0.0
-        self.hits = 0.0
-        self.logged_images = 0
-        """Images that ``loss`` and ``hits`` are sums over."""
         self.waited = 0.0
         self.seconds = 0.0
         self.started = time.perf_counter()
@@ -62,16 +58,11 @@ class EpochTotals:
         """The device has been read, so the time until now is the time that the images took."""
         self.seconds = self.elapsed() - self._paused
 
-    def add(self, reading: Reading) -> None:
-        """Add what a reading covers."""
-        self.logged_images += reading.images
-        self.loss += reading.loss * reading.images
-        self.hits += reading.accuracy * reading.images
-
 
 def log_point(parts: Parts, state: TrainState, totals: EpochTotals, reading: Reading) -> None:
     """Record the steps since the last point and start the meter anew."""
-    totals.add(reading)
+    window = (reading.loss * reading.images, reading.accuracy * reading.images, reading.images)
+    state.epoch_sums = [before + new for before, new in zip(state.epoch_sums, window, strict=True)]
     parts.meter.reset()
     values = {
         "train/loss": reading.loss,
@@ -118,8 +109,10 @@ def log_epoch(parts: Parts, state: TrainState, totals: EpochTotals, evaluation: 
         values |= evaluation.metrics()
     record(parts, state, values)
     objective = parts.config.objective
-    if evaluation is not None and objective.name in state.metrics:
-        value = state.metrics[objective.name]
+    loss, accuracy = train_means(state)
+    values = state.metrics | {"train/loss": loss, "train/accuracy": accuracy}  # those of the epoch, not of the last window
+    if evaluation is not None and objective.name in values:
+        value = values[objective.name]
         parts.schedule.on_evaluation(value, objective.mode)
         state.is_best = state.improves(value, objective.mode)
         state.bad_evaluations = 0 if state.is_best else state.bad_evaluations + 1
@@ -141,15 +134,18 @@ def log_epoch(parts: Parts, state: TrainState, totals: EpochTotals, evaluation: 
 
 def epoch_line(parts: Parts, state: TrainState, totals: EpochTotals, evaluation: Evaluation | None) -> str:
     """One line for one epoch."""
-    line = (
-        f"epoch {current_epoch(state):>3}/{parts.config.train.epochs}  step {state.step:>5}  "
-        f"loss {totals.loss / totals.logged_images:.4f}  "
-        f"accuracy {totals.hits / totals.logged_images:.4f}"
-    )
+    loss, accuracy = train_means(state)
+    line = f"epoch {current_epoch(state):>3}/{parts.config.train.epochs}  step {state.step:>5}  loss {loss:.4f}  accuracy {accuracy:.4f}"
     if evaluation is not None:
         line += f"  val/loss {evaluation.loss:.4f}  val/accuracy {evaluation.accuracy:.4f}{' *' if state.is_best else '  '}"
     line += f"  lr {state.metrics['train/lr']:.2e}  {totals.images / totals.seconds:,.0f} images/s"
     return f"{line}  ETA {eta(parts, state)}"
+
+
+def train_means(state: TrainState) -> tuple[float, float]:
+    """Training loss and accuracy over the epoch that has just ended."""
+    loss, hits, images = state.epoch_sums
+    return loss / images, hits / images
 
 
 def current_epoch(state: TrainState) -> int:

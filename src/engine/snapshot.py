@@ -8,11 +8,11 @@ from dataclasses import asdict
 from typing import Any
 
 from torch import Tensor
-from torch.optim import AdamW
+from torch.optim import AdamW, Optimizer
 
 from src.config import runfile
 from src.engine.evaluate import Evaluation, Reliability
-from src.engine.state import Parts, TrainState
+from src.engine.state import Parts, TrainState, planned_steps
 from src.errors import CheckpointError
 from src.runtime.seed import rng_state, seed_rank, set_rng_state
 
@@ -116,10 +116,7 @@ def restore(parts: Parts, payload: dict[str, Any]) -> TrainState:
     """
     refuse_other_data(parts, payload)
     parts.parallel.load_model(parts.model, payload["model"])
-    settings = [{key: value for key, value in group.items() if key != "params"} for group in parts.optimizer.param_groups]
-    parts.parallel.load_optimizer(parts.optimizer, payload["optimizer"])
-    for group, own in zip(parts.optimizer.param_groups, settings, strict=True):
-        group.update(own)
+    parts.parallel.load_optimizer(parts.optimizer, with_own_settings(payload["optimizer"], parts.optimizer))
     parts.schedule.load_state_dict(payload["schedule"])
     parts.precision.load_state_dict(payload["precision"])
     parts.precision.refresh()
@@ -134,9 +131,23 @@ def restore(parts: Parts, payload: dict[str, Any]) -> TrainState:
         log.warning("resume: %s changed, so epoch %d starts anew", ", ".join(changed), state.epoch + 1)
         state.epoch_step = 0
         parts.meter.reset()
+    if before.get("objective.name") != now["objective.name"]:
+        log.warning("resume: objective.name changed, so the best so far is forgotten")
+        state.best_value, state.best_step, state.best_epoch, state.bad_evaluations = None, 0, 0, 0
+        parts.best_evaluation = None
+        parts.schedule.forget_best()
     parts.first_step = state.step
-    parts.planned_steps = planned_from(parts, state)
+    steps_per_epoch = parts.data.train.steps_per_epoch
+    parts.planned_steps = planned_steps(parts.config.train, steps_per_epoch, state)
+    ahead = state.epoch * steps_per_epoch + state.epoch_step - state.step
+    parts.schedule.plan(parts.planned_steps + ahead, ahead=ahead)
     return state
+
+
+def with_own_settings(saved: dict[str, Any], optimizer: Optimizer) -> dict[str, Any]:
+    """The saved state with ``optimizer``'s settings: where torch puts the state depends on them, too."""
+    own = [{key: value for key, value in group.items() if key != "params"} for group in optimizer.param_groups]
+    return saved | {"param_groups": [group | settings for group, settings in zip(saved["param_groups"], own, strict=True)]}
 
 
 def restore_own(parts: Parts, state: TrainState, ranks: list[dict[str, Any]]) -> None:
@@ -161,14 +172,6 @@ def restore_own(parts: Parts, state: TrainState, ranks: list[dict[str, Any]]) ->
 def evaluation_from(saved: dict[str, Any] | None) -> Evaluation | None:
     """An evaluation out of a checkpoint."""
     return None if saved is None else Evaluation(**saved | {"reliability": Reliability(**saved["reliability"])})
-
-
-def planned_from(parts: Parts, state: TrainState) -> int:
-    """Optimizer steps of the whole plan, seen from ``state``: epochs may have had another length before it."""
-    train = parts.config.train
-    left = (train.epochs - state.epoch) * parts.data.train.steps_per_epoch - state.epoch_step
-    planned = state.step + max(0, left)
-    return min(planned, train.max_steps or planned)
 
 
 def refuse_other_data(parts: Parts, payload: dict[str, Any]) -> None:

@@ -11,7 +11,7 @@ from torch import nn
 from torch.optim import Optimizer
 
 from src.checkpoint.writer import Writer
-from src.config.schema import Config, Mode
+from src.config.schema import Config, Mode, TrainConfig
 from src.data.base import Data
 from src.engine.buffers import HeldBuffers
 from src.engine.ema import WeightAverage
@@ -51,6 +51,8 @@ class TrainState:
     """Evaluations in a row that were no better than the best."""
     metrics: dict[str, float] = field(default_factory=dict)
     """Last value of every metric."""
+    epoch_sums: list[float] = field(default_factory=lambda: [0.0, 0.0, 0.0])
+    """Training loss times images, hits and images of the epoch under way, as of the last log point."""
     train_seconds: float = 0.0
     """Time in the training part of epochs: data and logging included, evaluation and checkpoints not."""
     train_images: int = 0
@@ -61,6 +63,13 @@ class TrainState:
         if not math.isfinite(value):
             return False
         return self.best_value is None or (value > self.best_value if mode == Mode.max else value < self.best_value)
+
+
+def planned_steps(train: TrainConfig, steps_per_epoch: int, state: TrainState) -> int:
+    """Optimizer steps of the whole plan, seen from ``state``: epochs may have had another length before it."""
+    left = (train.epochs - state.epoch) * steps_per_epoch - state.epoch_step
+    planned = state.step + max(0, left)
+    return min(planned, train.max_steps or planned)
 
 
 @dataclass

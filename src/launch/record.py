@@ -17,6 +17,8 @@ from src.tracking.describe import description
 from src.tracking.messages import shown_uri
 
 _FILES = ("run.yaml", "result.json", "data.json", "train.log", "evaluate.log", "evaluation.json", "overflow.json", "drift.json")
+_OUTCOME_TAGS = ("reason", "preempted", "restarts", "failed_rank", "failed_step")
+"""Tags of ``outcome_tags`` that a later, better end doesn't replace."""
 _CONTEXTS = {Split.train: "training", Split.val: "validation", Split.test: "test"}
 
 
@@ -35,6 +37,7 @@ def open_run(config: Config, *, run_dir: Path, uri: str, overrides: list[str], r
         tags=about | config.tags,
         description=config.tracking.description or description(config, overrides=overrides),
         resume_run_id=resume_run_id,
+        outdated=_OUTCOME_TAGS,
     )
 
 

@@ -41,6 +41,7 @@ def settle(config: Config, run_dir: Path) -> tuple[Config, str | None]:
         log.warning("resume: %s", line)
     if path.is_relative_to(run_dir):  # steps after the checkpoint were computed once, and will be again
         journal.truncate_after(run_dir / "metrics.jsonl", step=about["step"])
+        find.set_aside(path.parent, after=about["step"])
     else:
         inherit_best(path, about, run_dir)
     if found:

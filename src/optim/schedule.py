@@ -63,12 +63,13 @@ class Schedule:
     ) -> None:
         self._config = config
         self._optimizer = optimizer
+        self._peak_lr = optim.lr
+        self._updates_per_epoch = updates_per_epoch
         self._fused = bool(optimizer.defaults.get("fused"))
         device = optimizer.param_groups[0]["params"][0].device
-        full = table(config, lr=optim.lr, total_updates=total_updates, updates_per_epoch=updates_per_epoch)
-        self._full = full.to(torch.float32).to(device)
-        self._table = self._full.clone()
+        self._device = device
         self._factor = 1.0
+        self.plan(total_updates)
         self.updates = torch.zeros(1, dtype=torch.int64, device=device)
         self.lr = self._full[0].clone()
         self._best: float | None = None
@@ -76,6 +77,17 @@ class Schedule:
         self._bind()
         optimizer.register_step_pre_hook(self._before_step)
         optimizer.register_step_post_hook(self._after_step)
+
+    def plan(self, total_updates: int, *, ahead: int = 0) -> None:
+        """Make the table for a plan of so many updates in which the count of updates has come ``ahead`` (or, below 0, behind).
+
+        A resumed run with epochs of another length is at the place of the new plan where its epoch is, not its count.
+        """
+        full = table(self._config, lr=self._peak_lr, total_updates=total_updates, updates_per_epoch=self._updates_per_epoch)
+        place = (torch.arange(max(1, total_updates + 1 - ahead)) + ahead).clamp(0, total_updates)
+        self._full = full[place].to(torch.float32).to(self._device)
+        self._table = self._full.clone()
+        self._lower(1.0)
 
     def _bind(self) -> None:
         # One lr tensor shared by all groups; load_state_dict puts copies in its place, so it is bound again afterwards.
@@ -120,6 +132,10 @@ class Schedule:
         floor = self._config.min_lr if isinstance(self._config, PlateauConfig) else 0.0
         self._table.copy_(torch.maximum(self._full * self._factor, self._full.clamp(max=floor)))
 
+    def forget_best(self) -> None:
+        """Plateau only: judge by what comes from now on, since the objective is another."""
+        self._best, self._bad_evaluations = None, 0
+
     def state_dict(self) -> dict[str, Any]:
         """Counter, rate of the last update and plateau memory as tensors and plain types; the table follows from the config."""
         return {
@@ -134,7 +150,8 @@ class Schedule:
         """Restore after the optimizer's own state was loaded."""
         self.updates.copy_(state["updates"])
         self.lr.copy_(state["lr"])  # an update that is skipped records the rate of the last one
-        self._lower(state["factor"])
-        self._best = state["best"]
-        self._bad_evaluations = state["bad_evaluations"]
+        if isinstance(self._config, PlateauConfig):
+            self._lower(state["factor"])
+            self._best = state["best"]
+            self._bad_evaluations = state["bad_evaluations"]
         self._bind()

@@ -40,11 +40,11 @@ class Group(Parallel):
         dist.destroy_process_group()
 
     def sync_buffers(self, model: nn.Module) -> None:
-        """Average floating-point buffers over ranks, in one message."""
+        """Average floating-point buffers over ranks, in one message; in float64, so that what is equal on all ranks stays what it is."""
         buffers = [buffer for buffer in model.buffers() if buffer.is_floating_point()]
         if not buffers:
             return
-        flat = torch.cat([buffer.reshape(-1).to(torch.float32) for buffer in buffers])
+        flat = torch.cat([buffer.reshape(-1).to(torch.float64) for buffer in buffers])
         flat = self.sum_(flat) / self.rank.world_size
         for buffer, mean in zip(buffers, flat.split([buffer.numel() for buffer in buffers]), strict=True):
             buffer.copy_(mean.view_as(buffer))

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from src.precision.overrides import Override
+from src.precision.overrides import Override, choose, doors
 from src.precision.scaling import Scaling, all_gradients
 
 
@@ -43,6 +43,10 @@ class Precision:
 
     def publish(self) -> None:
         """Let ``model`` follow the buffers of the module that computes, where they are not the same."""
+
+    def doors(self, model: nn.Module) -> dict[str, tuple[torch.dtype, torch.dtype]]:
+        """The modules that an override gives another dtype than what is around them: name -> (dtype, dtype around)."""
+        return doors(choose(model, self._overrides), outside=self.dtype)
 
     def autocast(self) -> AbstractContextManager[Any]:
         """The region of the forward pass and the loss."""

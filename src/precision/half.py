@@ -8,7 +8,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.optim import Optimizer
 
 from src.precision.base import Precision
-from src.precision.overrides import Override, apply_overrides, cast_calls
+from src.precision.overrides import Override, cast_calls, choose, dtype_at
 from src.precision.scaling import Scaling
 
 NORMS = (nn.LayerNorm, nn.GroupNorm, nn.RMSNorm, nn.LocalResponseNorm)
@@ -58,16 +58,20 @@ class Half(Precision):
         return working
 
     def _make_half(self, model: nn.Module) -> None:
-        for module in model.modules():
-            if isinstance(module, _BatchNorm) and self._keep_batchnorm:
+        chosen = choose(model, self._overrides)
+        modules = dict(model.named_modules())
+        for name, module in modules.items():
+            dtype = dtype_at(name, chosen, outside=self.dtype)
+            if isinstance(module, _BatchNorm) and self._keep_batchnorm and name not in chosen:
                 continue  # its kernels take half images with float32 weights and statistics
-            if isinstance(module, NORMS) and self._masters:
-                cast_calls(module, inputs=torch.float32, outputs=self.dtype)
+            if isinstance(module, NORMS) and self._masters and name not in chosen:
+                cast_calls(module, inputs=torch.float32, outputs=dtype)
                 continue
             for tensor in (*module.parameters(recurse=False), *module.buffers(recurse=False)):
                 if tensor.is_floating_point():
-                    tensor.data = tensor.data.to(self.dtype)
-        apply_overrides(model, self._overrides, device_type=self._device.type, inside=self.dtype)
+                    tensor.data = tensor.data.to(dtype)
+        for name, (dtype, around) in self.doors(model).items():
+            cast_calls(modules[name], inputs=dtype, outputs=around)
         cast_calls(model, inputs=self.dtype, outputs=torch.float32)
 
     @torch.no_grad()

@@ -8,7 +8,7 @@ from torch import nn
 
 from src.errors import ConfigError
 from src.precision.base import Precision
-from src.precision.overrides import apply_overrides
+from src.precision.overrides import autocast_calls
 
 
 class Mixed(Precision):
@@ -26,7 +26,9 @@ class Mixed(Precision):
                     f"model: parameter {name} is {str(parameter.dtype).removeprefix('torch.')}, but precision={self.name} needs float32 "
                     "weights; return the model in float32 (autocast casts it), or use precision=o3"
                 )
-        apply_overrides(model, self._overrides, device_type=self._device.type)
+        modules = dict(model.named_modules())
+        for name, (dtype, around) in self.doors(model).items():
+            autocast_calls(modules[name], dtype=dtype, around=around, device_type=self._device.type)
         return model
 
     def autocast(self) -> AbstractContextManager[Any]:

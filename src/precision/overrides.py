@@ -28,12 +28,10 @@ def parse_overrides(texts: list[str]) -> list[Override]:
     return [Override(pattern, DTYPES[dtype]) for pattern, _, dtype in pairs]
 
 
-def apply_overrides(model: nn.Module, overrides: list[Override], *, device_type: str, inside: torch.dtype | None = None) -> None:
-    """Let each module that a pattern names compute in its dtype; of several patterns the last counts.
+def choose(model: nn.Module, overrides: list[Override]) -> dict[str, torch.dtype]:
+    """The dtype of each module that a pattern names; of several patterns the last counts.
 
-    ``inside`` is the dtype of the weights around it in a half network: the module's own weights are cast too and its outputs
-    are cast back. Without it the weights are float32 and autocast does the work. Raises ``ConfigError`` for a pattern without
-    a match, with the nearest names.
+    Raises ``ConfigError`` for a pattern without a match, with the nearest names.
     """
     names = [name for name, _ in model.named_modules() if name]
     chosen: dict[str, torch.dtype] = {}
@@ -45,23 +43,22 @@ def apply_overrides(model: nn.Module, overrides: list[Override], *, device_type:
                 f"precision.overrides: no module of the network matches {override.pattern!r}; the nearest names are {', '.join(near)}"
             )
         chosen |= dict.fromkeys(matches, override.dtype)
-    modules = dict(model.named_modules())
-    for name, dtype in chosen.items():
-        if inside is not None:
-            modules[name].to(dtype)
-        if _dtype_around(name, chosen) == dtype:
-            continue  # what lies in a block of the same dtype needs no cast at its own door
-        if inside is None:
-            autocast_calls(modules[name], dtype=dtype, device_type=device_type)
-        else:
-            cast_calls(modules[name], inputs=dtype, outputs=inside)
+    return chosen
 
 
-def _dtype_around(name: str, chosen: dict[str, torch.dtype]) -> torch.dtype | None:
-    """The dtype chosen for the nearest module around ``name``, if one was chosen."""
-    parts = name.split(".")
-    around = (".".join(parts[:depth]) for depth in range(len(parts) - 1, 0, -1))
-    return next((chosen[outer] for outer in around if outer in chosen), None)
+def doors(chosen: dict[str, torch.dtype], *, outside: torch.dtype) -> dict[str, tuple[torch.dtype, torch.dtype]]:
+    """Module -> its dtype and another one around it: where something must be cast. ``outside`` is the dtype of the network."""
+    around = {name: dtype_at(name.rpartition(".")[0], chosen, outside=outside) for name in chosen}
+    return {name: (dtype, around[name]) for name, dtype in chosen.items() if dtype != around[name]}
+
+
+def dtype_at(name: str, chosen: dict[str, torch.dtype], *, outside: torch.dtype) -> torch.dtype:
+    """The dtype chosen for a module or for the nearest one around it; ``outside`` if there is none."""
+    while name:
+        if name in chosen:
+            return chosen[name]
+        name = name.rpartition(".")[0]
+    return outside
 
 
 def cast_calls(module: nn.Module, *, inputs: torch.dtype, outputs: torch.dtype) -> None:
@@ -75,15 +72,19 @@ def cast_calls(module: nn.Module, *, inputs: torch.dtype, outputs: torch.dtype) 
     module.forward = MethodType(forward, module)
 
 
-def autocast_calls(module: nn.Module, *, dtype: torch.dtype, device_type: str) -> None:
-    """Run ``module`` under an autocast region of its own; float32 means none, on float32 inputs."""
+def autocast_calls(module: nn.Module, *, dtype: torch.dtype, around: torch.dtype, device_type: str) -> None:
+    """Run ``module``, whose weights are float32, under an autocast region of its own; float32 means none, on float32 inputs.
+
+    Where it is float32 ``around``, nothing there would cast its outputs.
+    """
 
     def forward(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
         full = dtype == torch.float32
         with torch.autocast(device_type, enabled=not full, dtype=torch.bfloat16 if full else dtype):
             if full:
                 args, kwargs = cast(args, dtype), cast(kwargs, dtype)
-            return type(self).forward(self, *args, **kwargs)
+            outputs = type(self).forward(self, *args, **kwargs)
+        return cast(outputs, around) if around == torch.float32 else outputs
 
     module.forward = MethodType(forward, module)
 

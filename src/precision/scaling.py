@@ -125,9 +125,9 @@ class _SharingScaler(GradScaler):
         super().__init__(device, **settings)
         self._sum_shares = sum_shares
 
-    def _unscale_grads_(self, *args: Any, **kwargs: Any) -> dict[torch.device, Tensor]:
-        # Every path of GradScaler that looks at gradients comes by here.
-        flags = super()._unscale_grads_(*args, **kwargs)
+    def _unscale_grads_(self, optimizer: Optimizer, inv_scale: Tensor, found_inf: Tensor, allow_fp16: bool) -> dict[torch.device, Tensor]:
+        # Every path of GradScaler that looks at gradients comes by here; float16 gradients are o3's, which means them.
+        flags = super()._unscale_grads_(optimizer, inv_scale, found_inf, True)
         if self._sum_shares is not None:
             for flag in flags.values():
                 self._sum_shares(flag).clamp_(max=1.0)  # the fused kernels compare it with 1

@@ -5,7 +5,8 @@ mlflow is imported inside functions, in the modules ``mlflow*`` of this package 
 
 import contextlib
 import getpass
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -34,10 +35,11 @@ def start(
     tags: Mapping[str, Any],
     description: str | None = None,
     resume_run_id: str | None = None,
+    outdated: Collection[str] = (),
 ) -> MlflowTracker:
     """Open the store at ``uri`` (from ``resolve_uri``) and a new run in it, or go on with the run ``resume_run_id``.
 
-    ``root`` takes the artifacts of a database that isn't a sqlite file. On resume, params that differ become tags
+    ``root`` takes the artifacts of a database that isn't a sqlite file. On resume the ``outdated`` tags go, params that differ become tags
     ``drift.<name>``, and a description that a person has edited stays. Raises TryAgainError, within 10 s, for a store that can't be
     used, and ConfigError for a deleted experiment and an unknown or deleted run.
     """
@@ -48,7 +50,7 @@ def start(
             client = wait_for_lock(lambda: _open_client(uri))
             texts = tag_texts(_reserved_tags(tags, description) | dict(tags))
             if resume_run_id:
-                return _resume_run(client, resume_run_id, uri=uri, params=params, tags=texts)
+                return _resume_run(client, resume_run_id, uri=uri, params=params, tags=texts, outdated=outdated)
             location = artifact_location(uri, experiment=settings.experiment_name, root=root)
             experiment_id = wait_for_lock(lambda: _experiment_id(client, settings.experiment_name, location))
             return _new_run(client, experiment_id, uri=uri, run_name=run_name, params=params, tags=texts)
@@ -95,14 +97,19 @@ def _new_run(
     return tracker
 
 
-def _resume_run(client: "MlflowClient", run_id: str, *, uri: str, params: Mapping[str, Param], tags: Mapping[str, str]) -> MlflowTracker:
+def _resume_run(
+    client: "MlflowClient", run_id: str, *, uri: str, params: Mapping[str, Param], tags: Mapping[str, str], outdated: Collection[str]
+) -> MlflowTracker:
     """Go on with a run. A store never changes a param, so a different value is recorded as the tag ``drift.<name>``."""
     run = wait_for_lock(lambda: _resumable_run(client, run_id, uri))
     old = run.data.params
     new = param_texts(params)
-    drift = {f"drift.{name}": f"{old[name]} -> {value}" for name, value in new.items() if old.get(name, value) != value}
+    changed = [name for name in new if old.get(name, new[name]) != new[name] and name != "resume"]
+    drift = {f"drift.{name}": f"{old[name]} -> {new[name]}" for name in changed}
     kept = () if is_generated(run.data.tags.get(NOTE_TAG)) else (NOTE_TAG,)
     wait_for_lock(lambda: client.update_run(run_id, status="RUNNING"))
+    for tag in run.data.tags.keys() & set(outdated):
+        wait_for_lock(partial(client.delete_tag, run_id, tag))
     log_tags(client, run_id, tag_texts(drift) | {name: text for name, text in tags.items() if name not in kept})
     tracker = MlflowTracker(client, RunRef(shown_uri(uri), run.info.experiment_id, run_id), resumed_tags=run.data.tags)
     tracker.log_params({name: value for name, value in new.items() if name not in old})

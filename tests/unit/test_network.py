@@ -71,3 +71,24 @@ def test_weights_from_a_file(tmp_path, caplog):
         network.start_from_weights(model, ModelConfig(pretrained=str(tmp_path / "w.pt")))
     assert torch.equal(model.weight, source.weight)
     assert f"starting from the weights of {tmp_path / 'w.pt'}" in caplog.text
+
+
+@pytest.mark.parametrize(("name", "fails"), [("amp", False), ("o2", True)])
+def test_an_override_of_weights_that_another_module_uses_is_told(name, fails, caplog):
+    """``nn.MultiheadAttention`` never calls its ``out_proj``."""
+    precision = build_precision(PrecisionConfig(name=name, overrides=["0.self_attn.out_proj=float32"]), device=CPU)
+    model = precision.prepare(nn.Sequential(nn.TransformerEncoderLayer(8, 2, 8, batch_first=True), nn.Flatten(), nn.Linear(32, 3)))
+    images = torch.randn(2, 4, 8)
+    if fails:
+        with pytest.raises(ConfigError, match=r"out_proj isn't called by itself, .*; name the module around it"):
+            network.try_model(model, images, precision=precision, num_classes=3, name="custom")
+    else:
+        network.try_model(model, images, precision=precision, num_classes=3, name="custom")
+        assert "nothing called 0.self_attn.out_proj" in caplog.text
+
+
+def test_a_network_without_anything_to_train_is_refused():
+    model = nn.Linear(2, 2)
+    network.refuse_frozen(model)
+    with pytest.raises(ConfigError, match="nothing to train"):
+        network.refuse_frozen(model.requires_grad_(False))

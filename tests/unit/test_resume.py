@@ -1,6 +1,7 @@
 """Resuming with another config, and ends that must be told truly: each was wrong once."""
 
 import io
+import json
 import math
 import shlex
 from dataclasses import replace
@@ -167,3 +168,34 @@ def test_no_memory_on_a_cpu_is_exit_code_8(allocate):
         allocate()
     outcome.blame(error.value)
     assert outcome.exit_code == 8
+
+
+def test_another_batch_size_goes_on_at_its_place_of_the_schedule(tmp_path):
+    """Half of the epochs are done, so half of the cosine is, whatever the number of updates."""
+    cosine = {"schedule": {"name": "cosine"}}
+    run(tmp_path / "a", train={"epochs": 4, "max_steps": 10}, **cosine)
+    parts = parts_of(tmp_path / "b", train={"epochs": 4, "batch_size": 20}, **cosine)
+    state = snapshot.restore(parts, load(tmp_path / "a/checkpoints/step-00000010.pt"))
+    assert (state.epoch, parts.planned_steps) == (2, 14)
+    rates = []
+    parts.optimizer.register_step_post_hook(lambda *_: rates.append(float(parts.schedule.lr)))
+    loop.fit(parts, state)
+    assert rates == pytest.approx([0.01 * (1 + math.cos(math.pi * place / 8)) / 2 for place in (4, 5, 6, 7)])
+
+
+def test_another_objective_begins_anew(tmp_path):
+    run(tmp_path / "a", train={"max_steps": 5})
+    out = run(tmp_path / "b", objective={"name": "train/loss", "mode": "min"}, resume=str(tmp_path / "a/checkpoints/step-00000005.pt"))
+    losses = [json.loads(line) for line in (tmp_path / "b/metrics.jsonl").read_text().splitlines()]
+    epoch = [point["value"] for point in losses if point["name"] == "train/loss"]
+    assert out.result["best"] == {"step": 10, "epoch": 2, "value": pytest.approx(sum(epoch) / 5)}
+
+
+def test_the_kernel_of_the_optimizer_may_change(tmp_path):
+    """torch decides by the settings where the count of steps goes."""
+    run(tmp_path / "a", train={"max_steps": 5}, optim={"name": "adamw", "lr": 0.01, "fused": False})
+    parts = parts_of(tmp_path / "b")
+    snapshot.restore(parts, load(tmp_path / "a/checkpoints/step-00000005.pt"))
+    assert all(group["fused"] for group in parts.optimizer.param_groups)
+    settings = snapshot.with_own_settings({"param_groups": [{"fused": False, "params": [0]}] * 2, "state": {}}, parts.optimizer)
+    assert [(group["fused"], group["params"]) for group in settings["param_groups"]] == [(True, [0])] * 2

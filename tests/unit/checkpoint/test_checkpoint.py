@@ -163,3 +163,20 @@ def test_a_disk_that_is_too_small_is_found_before_training(tmp_path, monkeypatch
         return
     with pytest.raises(CheckpointError, match=r"free some space, lower save\.keep or set hydra\.run\.dir"):
         save.refuse_full_disk(tmp_path, size=100, keep=2)
+
+
+def test_the_best_is_the_last_resort(tmp_path):
+    for step in (1, 2):
+        write(tmp_path, step, is_best=step == 1)
+    for path in find.step_files(tmp_path):
+        path.unlink()
+        path.write_bytes(b"damaged")
+    assert find.newest_valid(tmp_path) == tmp_path / "best.pt"
+
+
+def test_damaged_ones_set_aside_are_not_kept_for_new_ones(tmp_path):
+    for step in (1, 2, 3):
+        write(tmp_path, step, is_best=False)
+    find.set_aside(tmp_path, after=1)
+    assert [path.name for path in find.step_files(tmp_path)] == ["step-00000001.pt"]
+    assert sorted(path.name for path in tmp_path.glob("*.damaged")) == ["step-00000002.pt.damaged", "step-00000003.pt.damaged"]

@@ -148,3 +148,8 @@ def test_replicas_are_not_compiled() -> None:
     assert "train.compile_fallback=true has no effect with train.compile=none" in refusal(train={"compile_fallback": True})
     for name in ("single", "ddp", "fsdp"):
         passes(parallel={"name": name}, train={"compile": "reduce_overhead", "compile_fallback": True})
+
+
+def test_a_config_that_no_checkpoint_can_hold() -> None:
+    passes(tags={"note": "x" * 50_000})
+    assert "shorten tags or kwargs" in refusal(tags={"note": "x" * 60_000})

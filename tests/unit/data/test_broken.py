@@ -39,7 +39,16 @@ def build(root: Path, *, skip: int, rank: int = 0, world_size: int = 1, loader: 
 def evaluate(root: Path, data: Data, *, split: Split, skip: int = 5) -> EvalFeed:
     config = ImageFolderConfig(root=str(root), skip_broken=skip, num_workers=0)
     form = InputFormat(data.channels, data.image_size, data.mean, data.std)
-    return build_eval(config, split=split, batch_size=2, accumulate=1, placement=placement(), form=form, class_names=data.class_names)
+    return build_eval(
+        config,
+        split=split,
+        batch_size=2,
+        accumulate=1,
+        placement=placement(),
+        form=form,
+        pixel_size=data.pixel_size,
+        class_names=data.class_names,
+    )
 
 
 def test_by_default_the_first_broken_image_ends_it(root: Path) -> None:

@@ -21,7 +21,16 @@ def build(config: DataConfig, *, needs: InputNeeds = ANY, batch_size: int = 2) -
 
 def evaluate(config: DataConfig, data: Data, *, split: Split = Split.val) -> EvalFeed:
     form = InputFormat(data.channels, data.image_size, data.mean, data.std)
-    return build_eval(config, split=split, batch_size=2, accumulate=1, placement=placement(), form=form, class_names=data.class_names)
+    return build_eval(
+        config,
+        split=split,
+        batch_size=2,
+        accumulate=1,
+        placement=placement(),
+        form=form,
+        pixel_size=data.pixel_size,
+        class_names=data.class_names,
+    )
 
 
 def test_digits() -> None:
@@ -139,3 +148,13 @@ def test_missing_test_split_is_refused() -> None:
 def test_evaluation_on_other_classes_is_refused() -> None:
     with pytest.raises(ConfigError, match="has the classes class0, class1 but the model was trained on 0, 1"):
         evaluate(SyntheticConfig(classes=2), build(DigitsConfig()))
+
+
+def test_every_split_keeps_the_size_of_the_training_images(make_folder: MakeFolder) -> None:
+    """Where an image is made smaller decides about its pixels, and predictions have no other size to go by."""
+    make_folder({"train/a": 3, "train/b": 3}, side=16)
+    config = ImageFolderConfig(root=str(make_folder({"val/a": 2, "val/b": 2}, side=40)), image_size=32)
+    data = build(config)
+    assert data.pixel_size == 16
+    own, again = (next(iter(feed.batches())).images for feed in (data.val, evaluate(config, data)))
+    assert own.equal(again)

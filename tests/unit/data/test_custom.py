@@ -159,7 +159,16 @@ def test_evaluation_draws_the_same_each_time(offer: Offer) -> None:
     data = build(config)
     first, second = pixels(data.val.batches()), pixels(data.val.batches())
     form = InputFormat(data.channels, data.image_size, data.mean, data.std)
-    again = build_eval(config, split=Split.val, batch_size=1, accumulate=1, placement=placement(), form=form, class_names=data.class_names)
+    again = build_eval(
+        config,
+        split=Split.val,
+        batch_size=1,
+        accumulate=1,
+        placement=placement(),
+        form=form,
+        pixel_size=data.pixel_size,
+        class_names=data.class_names,
+    )
     third = pixels(again.batches())
     assert all(first[key].equal(second[key]) and first[key].equal(third[key]) for key in range(9))
     assert len({tuple(image[:, 0, 0].tolist()) for image in first.values()}) == 9
@@ -202,7 +211,16 @@ def test_a_held_out_part_and_a_test_split(offer: Offer) -> None:
     data = build(config)
     assert (data.train_size, data.val_size, data.val_source) == (9, 3, "held out")
     form = InputFormat(3, 8, [0.0] * 3, [1.0] * 3)
-    feed = build_eval(config, split=Split.test, batch_size=4, accumulate=1, placement=placement(), form=form, class_names=["0", "1", "2"])
+    feed = build_eval(
+        config,
+        split=Split.test,
+        batch_size=4,
+        accumulate=1,
+        placement=placement(),
+        form=form,
+        pixel_size=form.image_size,
+        class_names=["0", "1", "2"],
+    )
     assert feed.size == 5
 
 

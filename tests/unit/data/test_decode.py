@@ -244,3 +244,14 @@ def test_pixels_without_agreed_white_are_refused(tmp_path: Path) -> None:
         Image.fromarray(pixels).save(tmp_path / name)
         with pytest.raises(DataError, match=rf"{name} .*no agreed white"):
             decode(tmp_path / name, size=4)
+
+
+def test_a_block_that_can_not_be_written_again_still_turns_the_image(tmp_path: Path) -> None:
+    """A tag of a wrong type beside the orientation."""
+    exif = (
+        b"Exif\0\0MM\0*\0\0\0\x08\0\x02"
+        + struct.pack(">HHII", 0x0112, 3, 1, 6 << 16)
+        + struct.pack(">HHII", 0x9286, 12, 1, 0)
+        + b"\0\0\0\0"
+    )
+    assert (read(Image.fromarray(NOISE), tmp_path / "image.png", exif=exif) == np.rot90(NOISE, -1)).all()

@@ -147,7 +147,14 @@ def test_validation_is_held_out_or_the_official_test_set(tmp_path: Path, caplog:
         form = InputFormat(data.channels, data.image_size, data.mean, data.std)
         for split, size in ((Split.val, data.val_size), (Split.test, 6)):
             feed = build_eval(
-                chosen, split=split, batch_size=2, accumulate=1, placement=placement(), form=form, class_names=data.class_names
+                chosen,
+                split=split,
+                batch_size=2,
+                accumulate=1,
+                placement=placement(),
+                pixel_size=32,
+                form=form,
+                class_names=data.class_names,
             )
             assert feed.size == size
         return data.train_size, data.val_size, data.val_source

@@ -82,12 +82,13 @@ def test_looking_changes_nothing(parts_with):
     assert all(parameter.grad is None for parameter in parts.model.parameters())
 
 
+@pytest.mark.parametrize("accumulate", [1, 2])
 @pytest.mark.parametrize("diagnose", [True, False])
-def test_diagnosis_comes_with_the_first_skip_if_asked_for(parts_with, diagnose):
-    parts = parts_with(precision=FLOAT16 | {"diagnose": diagnose}, train={"max_steps": 3})
+def test_diagnosis_comes_with_the_first_skip_if_asked_for(parts_with, diagnose, accumulate):
+    parts = parts_with(precision=FLOAT16 | {"diagnose": diagnose}, train={"max_steps": 3, "accumulate": accumulate})
 
     def poison(batch, number):
-        if number == 2:
+        if number == accumulate + 1:  # the first micro-batch of step 2
             batch.images[0].fill_(float("inf"))
         return batch
 

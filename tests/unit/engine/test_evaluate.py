@@ -99,7 +99,7 @@ def test_metrics_equal_torchmetrics_and_scikit_learn(num_classes):
     for name, top_k in (("accuracy", 1), ("top5", 5)):
         expected = multiclass_accuracy(logits, labels, num_classes=num_classes, top_k=top_k, average="micro")
         assert getattr(found, name) == pytest.approx(expected.item(), abs=1e-7)
-    expected = multiclass_calibration_error(logits.double(), labels, num_classes=num_classes, n_bins=15, norm="l1")
+    expected = multiclass_calibration_error(logits.double().softmax(dim=1), labels, num_classes=num_classes, n_bins=15, norm="l1")
     assert found.reliability.error == pytest.approx(expected.item(), abs=1e-6)
     assert torch.equal(found.confusion, multiclass_confusion_matrix(logits, labels, num_classes=num_classes))
     assert np.array_equal(found.confusion, confusion_matrix(labels, probabilities.argmax(axis=1), labels=range(num_classes)))
@@ -115,7 +115,8 @@ def test_any_number_of_ranks_and_any_batch_gives_the_same_bits(size, num_classes
     expected = alone(logits, labels, num_classes=num_classes, batch_size=size)
     assert expected.count == size == expected.confusion.sum()
     assert expected.loss == pytest.approx(F.cross_entropy(logits.double(), labels).item(), rel=1e-5, abs=1e-6)
-    ece = multiclass_calibration_error(logits.double(), labels, num_classes=num_classes, n_bins=15, norm="l1")
+    # probabilities: torchmetrics takes logits that happen to lie between 0 and 1 for them
+    ece = multiclass_calibration_error(logits.double().softmax(dim=1), labels, num_classes=num_classes, n_bins=15, norm="l1")
     assert expected.reliability.error == pytest.approx(ece.item(), abs=1e-6)
     everywhere = [
         found

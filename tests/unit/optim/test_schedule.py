@@ -135,3 +135,24 @@ def test_biases_and_norms_are_not_decayed():
     assert plain["weight_decay"] == 0.0
     assert len(plain["params"]) == 4
     assert len(build_optimizer(AdamWConfig(decay_all=True), model).param_groups) == 1
+
+
+@pytest.mark.parametrize("ahead", [-3, 0, 4])
+def test_a_plan_goes_on_at_another_place_than_the_count(ahead):
+    """Six updates were made; the epochs have another length now, so the seventh is at place 6 + ahead of the new plan."""
+    model, optimizer, schedule = make(CosineConfig(), total_updates=10)
+    for _ in range(6):
+        step(model, optimizer)
+    schedule.plan(20, ahead=ahead)
+    step(model, optimizer)
+    assert float(schedule.lr) == pytest.approx(float(table(CosineConfig(), lr=0.1, total_updates=20, updates_per_epoch=5)[6 + ahead]))
+
+
+def test_what_a_plateau_lowered_is_no_other_schedules():
+    _, _, plateau = make(PlateauConfig(patience=0, factor=0.5))
+    for _ in range(4):
+        plateau.on_evaluation(0.5, Mode.max)
+    model, optimizer, schedule = make(ConstantConfig())
+    schedule.load_state_dict(plateau.state_dict())
+    step(model, optimizer)
+    assert float(schedule.lr) == pytest.approx(0.1)

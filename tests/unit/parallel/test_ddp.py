@@ -129,7 +129,7 @@ def test_buffers_become_the_mean_over_ranks(ddp, world_size):
     alone = [copy.deepcopy(model) for model in ranks]
 
     def sum_(tensor):
-        flat = [torch.cat([model[1].running_mean, model[1].running_var]) for model in alone]
+        flat = [torch.cat([model[1].running_mean, model[1].running_var]).double() for model in alone]
         assert any(torch.equal(tensor, own) for own in flat)
         return tensor.copy_(torch.stack(flat).sum(dim=0))
 

@@ -189,3 +189,43 @@ def test_accumulated_micro_batches_equal_one_batch():
         precision.step(optimizer, clip_norm=None)
         runs.append(model.weight.detach())
     torch.testing.assert_close(*runs, rtol=1e-3, atol=1e-4)
+
+
+class Counted(nn.Module):
+    """A buffer that is no norm's, written in each forward pass, and a constant."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(2, 2)
+        self.register_buffer("calls", torch.zeros(1))
+        self.register_buffer("constant", torch.tensor([0.1]))
+
+    def forward(self, x):
+        if self.training:
+            self.calls.add_(1)
+        return self.layer(x) * self.constant
+
+
+def test_half_buffers_are_published_and_constants_keep_their_digits():
+    model = Counted()
+    precision, working, optimizer, _ = ready("o2", model)
+    for _ in range(3):
+        step(precision, working, optimizer, torch.ones(4, 2))
+    assert working.calls.dtype == torch.float16
+    precision.publish()
+    assert (model.calls.dtype, model.calls.item(), model.constant.item()) == (torch.float32, 3.0, torch.tensor(0.1).item())
+    model.calls.fill_(7)
+    precision.refresh()
+    assert working.calls.item() == 7
+
+
+@pytest.mark.parametrize("fused", ["auto", False])
+def test_half_gradients_pass_with_any_optimizer(fused):
+    model = nn.Linear(4, 2)
+    precision, working, optimizer, schedule = ready("o3", model, optim=AdamWConfig(lr=0.01, fused=fused), init_scale=64.0)
+    before = model.weight.detach().clone()
+    step(precision, working, optimizer, torch.ones(2, 4), target=1.0)
+    assert model.weight.dtype == torch.float16
+    assert schedule.count() == 1
+    assert torch.isfinite(model.weight).all()
+    assert not torch.equal(model.weight, before)

@@ -77,3 +77,34 @@ def test_a_block_is_cast_at_its_own_door_only(pattern, casts):
     model = precision.prepare(Net())
     assert sum("forward" in module.__dict__ for name, module in model.named_modules() if name) == casts
     assert model.classifier[1].weight.dtype == torch.float32
+
+
+class Normed(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.block = nn.Sequential(nn.Linear(8, 8), nn.LayerNorm(8), nn.Linear(8, 8))
+        self.head = nn.Linear(8, 3)
+
+    def forward(self, x):
+        return self.head(self.block(x))
+
+
+@pytest.mark.parametrize("pattern", ["block", "block*", "block.*", "block.1", "block.2"])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("name", ["fp32", "amp", "o2", "o3"])
+def test_every_pattern_works_in_every_mode_around_a_norm(name, dtype, pattern):
+    precision = build_precision(
+        PrecisionConfig(name=name, dtype=Dtype.auto if name == "fp32" else Dtype.float16, overrides=[f"{pattern}={dtype}"]),
+        device=torch.device("cpu"),
+    )
+    model = Normed()
+    working = precision.prepare(model)
+    with precision.autocast():
+        loss = working(torch.randn(2, 8)).float().square().mean()
+    loss.backward()
+    assert torch.isfinite(loss)
+    assert all(parameter.grad is not None for parameter in working.parameters())
+    if name == "o2":
+        assert working.block[1].weight.dtype == (
+            torch.bfloat16 if dtype == "bfloat16" and pattern not in ("block", "block.2") else torch.float32
+        )

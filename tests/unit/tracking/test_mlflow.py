@@ -164,11 +164,13 @@ def test_more_points_than_one_batch_and_sent_again(uri: str) -> None:
 
 def test_resume_continues_the_run_with_each_step_once(uri: str) -> None:
     """D07: killed at 7, checkpoint at 5, resumed to 10; changed params become tags, and a new one is added."""
-    first = _start(uri, params={"lr": 0.1, "epochs": 5})
+    first = _start(uri, params={"lr": 0.1, "epochs": 5, "resume": None})
     first.log_points(_points([float(step) for step in range(1, 8)]))
     first.log_points(_points([math.nan], name="train/loss"))
     first.finish("KILLED")
-    second = _start(uri, params={"lr": 0.2, "epochs": 5, "clip": None}, resume_run_id=first.ref.run_id)
+    first.set_tags({"reason": "killed", "device": "cpu"})
+    params = {"lr": 0.2, "epochs": 5, "clip": None, "resume": "step-5.pt"}
+    second = _start(uri, params=params, resume_run_id=first.ref.run_id, outdated=["reason", "restarts"])
     client = MlflowClient(uri)
     assert second.ref == first.ref
     assert client.get_run(second.ref.run_id).info.status == "RUNNING"
@@ -176,7 +178,8 @@ def test_resume_continues_the_run_with_each_step_once(uri: str) -> None:
     second.finish("FINISHED")
     run = client.get_run(second.ref.run_id)
     assert run.info.status == "FINISHED"
-    assert run.data.params == {"lr": "0.1", "epochs": "5", "clip": "null"}
+    assert run.data.params == {"lr": "0.1", "epochs": "5", "clip": "null", "resume": "null"}
+    assert (run.data.tags.get("reason"), run.data.tags["device"]) == (None, "cpu")
     assert {key: value for key, value in run.data.tags.items() if key.startswith("drift.")} == {"drift.lr": "0.1 -> 0.2"}
     assert run.data.tags["nonfinite_points"] == "1"
     assert _history(uri, second.ref.run_id, "val/loss") == [(step, float(step)) for step in range(1, 11)]
