@@ -62,8 +62,8 @@ def try_model(model: nn.Module, images: Tensor, *, precision: Precision, num_cla
     does not return logits [B, num_classes]; an error of the user's own network comes as it is.
     """
     seen: list[torch.dtype] = []
-    computing = [module for module in model.modules() if isinstance(module, nn.Conv2d | nn.Linear)] or [model]
-    hooks = [module.register_forward_hook(lambda module, args, output: seen.append(output.dtype)) for module in computing]
+    computing: list[nn.Module] = [module for module in model.modules() if isinstance(module, nn.Conv2d | nn.Linear)]
+    hooks = [module.register_forward_hook(lambda module, args, output: seen.append(output.dtype)) for module in computing or [model]]
     modules, idle = dict(model.named_modules()), set(precision.doors(model))
     hooks += [modules[own].register_forward_pre_hook(lambda *_, own=own: idle.discard(own)) for own in idle]
     model.eval()

@@ -44,7 +44,7 @@ def _export(config: ExportConfig) -> None:
     for name in config.export.formats:
         if missing := [package for package in EXPORT_FORMATS[name] if find_spec(package) is None]:
             raise ConfigError(
-                f"export.formats={show(config.export.formats)}: {name} needs {', '.join(missing)}; pip install 'halfstep[export]', "
+                f"export.formats={show(config.export.formats)}: {name} needs {', '.join(missing)}; pip install -e '.[export]', "
                 f"or leave {name} out"
             )
     if config.parallel.name != "single":

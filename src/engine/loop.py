@@ -1,5 +1,7 @@
 """The training loop. Log, evaluate, checkpoint and stop are explicit lines of ``fit`` and ``train_epoch``."""
 
+import logging
+
 from src.data.base import Batch
 from src.engine.diagnose import diagnose
 from src.engine.evaluate import evaluate
@@ -8,6 +10,8 @@ from src.engine.snapshot import save
 from src.engine.state import Parts, TrainState
 from src.engine.step import forward_backward, update
 from src.errors import ExitCode, Stopped
+
+log = logging.getLogger(__name__)
 
 
 def fit(parts: Parts, state: TrainState) -> None:
@@ -40,6 +44,8 @@ def fit(parts: Parts, state: TrainState) -> None:
                 )
             log_epoch(parts, state, totals, evaluation)
         last = bool(stop) or parts.finished(state)
+        if stop and not parts.finished(state):
+            log.info("a signal asks to stop: saving a checkpoint of step %d", state.step)
         if last or state.is_best or parts.save_due(state.step) or state.epoch % parts.config.save.every_epochs == 0:
             save(parts, state, last=last)
         if epoch_complete or parts.finished(state):

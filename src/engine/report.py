@@ -1,6 +1,7 @@
 """Metric points and console lines of the loop; rank 0 writes, every rank keeps the numbers."""
 
 import logging
+import math
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -114,13 +115,15 @@ def log_epoch(parts: Parts, state: TrainState, totals: EpochTotals, evaluation: 
     if evaluation is not None and objective.name in values:
         value = values[objective.name]
         parts.schedule.on_evaluation(value, objective.mode)
-        state.is_best = state.improves(value, objective.mode)
+        state.is_best = math.isfinite(evaluation.loss) and state.improves(value, objective.mode)
         state.bad_evaluations = 0 if state.is_best else state.bad_evaluations + 1
         if state.is_best:
             state.best_value, state.best_step, state.best_epoch = value, state.step, current_epoch(state)
             parts.best_evaluation = evaluation
     else:
         state.is_best = False
+    if evaluation is not None and not math.isfinite(evaluation.loss):
+        log.warning("val/loss is %s: the network's outputs hold inf or NaN, so this evaluation can't be the best", evaluation.loss)
     parts.progress.epoch(epoch_line(parts, state, totals, evaluation))
     if parts.stopped_early(state):
         log.info(

@@ -65,6 +65,8 @@ def next_attempt(config: Config, run_dir: Path) -> Config:
     start = str(path) if path is not None else config.resume
     step = 0 if start is None else manifest.verify(Path(start))["step"]
     journal.truncate_after(run_dir / "metrics.jsonl", step=step)
+    if path is not None:
+        find.set_aside(path.parent, after=step)
     return replace(config, resume=start)
 
 

@@ -17,6 +17,7 @@ from src.launch.devices import visible_cuda_devices
 from src.launch.environment import environment_restored, set_library_variables
 from src.launch.files import release, reserve, write_json
 from src.launch.outcome import Outcome, a_peer_failed
+from src.launch.record import record_whole
 from src.launch.result import JobResult
 from src.launch.signals import StopSignals
 from src.launch.summary import closing_lines, config_lines
@@ -97,6 +98,8 @@ def finish(
     release(run_dir)
     result = final_result(config, outcome, run_dir=run_dir, seconds=seconds) | {"tracking": tracking.ref}
     write_json(run_dir / "result.json", result)
+    if outcome.status == "FINISHED" and not isinstance(config, CheckpointConfig):
+        record_whole(run_dir, result)
     if outcome.status != "FINISHED":
         for line in card_lines(outcome, run_dir=run_dir):
             log.error(line)

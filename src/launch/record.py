@@ -1,6 +1,7 @@
 """What is recorded of a run besides its metrics: how it was started, with which data, how it ended, and its files."""
 
 import json
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from src.config.schema import Config, EvaluateConfig, Split
 from src.errors import ExitCode
 from src.launch.locate import PROJECT_ROOT, RUN_DIR_TAG
 from src.tracking import journal, mlflow, plots, system
-from src.tracking.base import Tracker
+from src.tracking.base import Point, Tracker
 from src.tracking.describe import description
 from src.tracking.messages import shown_uri
 
@@ -49,6 +50,21 @@ def record_end(tracker: Tracker, config: Config, *, run_dir: Path, overrides: li
         tracker.log_dataset(json.loads((run_dir / "data.json").read_text(encoding="utf-8")), context=context)
     if not config.tracking.description:
         tracker.describe(description(config, overrides=overrides, result=result))
+
+
+def record_whole(run_dir: Path, result: Mapping[str, Any]) -> None:
+    """Add what sums up the run to its journal, so that a tracker's table can be sorted by it."""
+    memory = result["peak_memory_bytes"]
+    whole = {
+        f"best/{result['objective']['name']}": result["objective"]["value"],
+        "perf/run_images_per_second": result["samples_per_second"],
+        "perf/run_peak_memory_gib": None if memory is None else memory / 2**30,
+        "perf/run_seconds": result["duration_seconds"],
+    }
+    now = time.time()
+    writer = journal.Journal(run_dir / "metrics.jsonl")
+    writer.write([Point(name, value, result["steps"], now) for name, value in whole.items() if value is not None])
+    writer.close()
 
 
 def outcome_tags(result: Mapping[str, Any]) -> dict[str, str]:

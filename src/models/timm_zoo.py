@@ -69,7 +69,7 @@ def _library() -> Any:
     except ModuleNotFoundError as error:
         if error.name != "timm":
             raise
-        raise ConfigError("model=timm needs the package timm, which is not installed; pip install 'halfstep[models]'") from None
+        raise ConfigError("model=timm needs the package timm, which is not installed; pip install -e '.[models]'") from None
 
 
 def _described(timm: Any, arch: str) -> Any:

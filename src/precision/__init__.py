@@ -1,10 +1,11 @@
 """Precision modes behind one protocol."""
 
 import logging
+from dataclasses import fields
 
 import torch
 
-from src.config.schema import Dtype, PrecisionConfig
+from src.config.schema import Dtype, PrecisionConfig, ScalerConfig
 from src.precision.base import Precision
 from src.precision.half import Half
 from src.precision.mixed import Mixed
@@ -27,6 +28,13 @@ def build_precision(config: PrecisionConfig, *, device: torch.device, sum_shares
     enabled = dtype == torch.float16 if config.scaler.enabled == "auto" else bool(config.scaler.enabled)
     if dtype == torch.float16 and not enabled:
         log.warning("float16 without loss scaling: gradients below 6e-8 become zero; precision.scaler.enabled=auto scales the loss")
+    if not enabled and (idle := changed_settings(config.scaler)):
+        log.warning(
+            "%s has no effect: precision=%s computes in %s here, without loss scaling; precision.dtype=float16 scales the loss",
+            ", ".join(f"precision.scaler.{name}" for name in idle),
+            config.name,
+            str(dtype).removeprefix("torch."),
+        )
     scaling = Scaling(config.scaler, device=device, enabled=enabled, sum_shares=sum_shares)
     overrides = parse_overrides(config.overrides)
     if config.name in ("o2", "o3"):
@@ -37,6 +45,12 @@ def build_precision(config: PrecisionConfig, *, device: torch.device, sum_shares
         )  # fmt: skip
     tf32 = config.name == "tf32" and has_tf32(device)
     return Mixed(config.name, device=device, dtype=dtype, scaling=scaling, overrides=overrides, tf32=tf32)
+
+
+def changed_settings(config: ScalerConfig) -> list[str]:
+    """The settings of loss scaling that are not the defaults; ``max_consecutive_skips`` serves every mode."""
+    default = ScalerConfig(enabled=config.enabled, max_consecutive_skips=config.max_consecutive_skips)
+    return [field.name for field in fields(config) if getattr(config, field.name) != getattr(default, field.name)]
 
 
 def half_dtype(config: PrecisionConfig, device: torch.device) -> torch.dtype:

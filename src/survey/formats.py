@@ -17,7 +17,7 @@ INSTRUCTIONS = {"bfloat16": ("amx_bf16", "avx512_bf16", "bf16"), "float16": ("am
 """Number format -> the flags of /proc/cpuinfo that stand for arithmetic in it (x86, then ARM)."""
 
 CPU_SIDE, GPU_SIDE = 384, 8192
-PROBE_SECONDS = 0.3
+PROBE_SECONDS, PROBE_TURNS = 0.3, 20
 GAIN = 1.2
 """A format or mode this much faster than float32 counts as fast; below, differences are noise or not worth it."""
 
@@ -83,12 +83,19 @@ def measurable(device: torch.device) -> list[str]:
 
 
 def matmul_speeds(device: torch.device, names: list[str], *, side: int | None = None) -> dict[str, float]:
-    """FLOP/s of a square matmul in each format: the best of ``PROBE_SECONDS`` of repetitions. Left out: what torch can't compute."""
-    speeds = {}
-    for name in names:
-        with suppress(RuntimeError):
-            speeds[name] = _matmul_speed(device, name, side or probe_side(device))
-    return speeds
+    """FLOP/s of a square matmul in each format: the best of ``PROBE_SECONDS`` of repetitions. Left out: what torch can't compute.
+
+    The formats take turns, at least ``PROBE_TURNS``, so that other work on the machine disturbs all of them alike.
+    """
+    side = side or probe_side(device)
+    best: dict[str, float] = {}
+    began, turns = time.perf_counter(), 0
+    while turns < PROBE_TURNS or time.perf_counter() - began < PROBE_SECONDS * len(names):
+        for name in names:
+            with suppress(RuntimeError):
+                best[name] = min(_matmul_seconds(device, name, side), best.get(name, float("inf")))
+        turns += 1
+    return {name: 2 * side**3 / seconds for name, seconds in best.items()}
 
 
 def probe_side(device: torch.device) -> int:
@@ -99,15 +106,12 @@ def probe_side(device: torch.device) -> int:
     return GPU_SIDE if free > 4 * 4 * GPU_SIDE**2 else GPU_SIDE // 4
 
 
-def _matmul_speed(device: torch.device, name: str, side: int) -> float:
+def _matmul_seconds(device: torch.device, name: str, side: int) -> float:
     allowed = torch.backends.cuda.matmul.allow_tf32
     torch.backends.cuda.matmul.allow_tf32 = name == "tf32"
     try:
-        a, b = (torch.randn(side, side, device=device).to(DTYPES[name]) for _ in range(2))
-        seconds = [_seconds(a, b)]  # loads the kernel too
-        while sum(seconds) < PROBE_SECONDS or len(seconds) == 1:
-            seconds.append(_seconds(a, b))
-        return 2 * side**3 / min(seconds)
+        a, b = (torch.ones(side, side, dtype=DTYPES[name], device=device) for _ in range(2))
+        return min(_seconds(a, b) for _ in range(3))
     finally:
         torch.backends.cuda.matmul.allow_tf32 = allowed
 

@@ -60,7 +60,9 @@ def show_summary(
     if common:
         console.print(Text(f"all jobs         {' '.join(common)}"), soft_wrap=True)
     typed = {key: value for key, _, value in (text.partition("=") for text in common)}
-    _show_table(console, [_evaluation_cells(row, typed) if evaluated else _training_cells(row) for row in rows])
+    objectives = {row.record["objective"]["name"] for row in rows if row.record.get("objective")}
+    best = f"best {objectives.pop()}" if len(objectives) == 1 else "objective"
+    _show_table(console, [_evaluation_cells(row, typed) if evaluated else _training_cells(row, best=best) for row in rows])
     bad = [row for row in rows if row.result.exit_code != ExitCode.OK]
     for what, killed in (("failed", False), ("killed", True)):
         listed = [row for row in bad if (row.result.status == "KILLED") is killed]
@@ -78,11 +80,18 @@ def _common(overrides: Sequence[Sequence[str]]) -> list[str]:
     return [text for text in overrides[0] if all(text in texts for texts in overrides)] if len(overrides) > 1 else []
 
 
-def _training_cells(row: _Row) -> dict[str, str]:
+def _training_cells(row: _Row, *, best: str) -> dict[str, str]:
+    """``best`` is the heading of the objective."""
+    memory, seconds = row.record.get("peak_memory_bytes"), row.record.get("duration_seconds")
     return {
         "job": str(row.number),
         "overrides": " ".join(row.overrides),
-        "objective": "-" if row.result.objective is None else f"{row.result.objective:.5g}",
+        best: "-" if row.result.objective is None else f"{row.result.objective:.5g}",
+        "computed in": (row.record.get("precision") or {}).get("dtype", ""),
+        "images/s": _rate(row.record),
+        "GiB": "" if memory is None else f"{memory / 2**30:.2f}",
+        "seconds": "" if seconds is None else f"{seconds:.0f}",
+        "skipped": str(row.record.get("skipped_updates") or ""),
         "status": row.result.status,
         "directory": row.directory,
     }
@@ -93,7 +102,6 @@ def _evaluation_cells(row: _Row, common: Mapping[str, str]) -> dict[str, str]:
     typed = dict(common) | {key: value for key, _, value in (text.partition("=") for text in row.overrides)}
     precision = row.record.get("precision") or {"name": typed.get("precision", ""), "dtype": "-"}
     metrics = {name.partition("/")[2]: value for name, value in row.record.get("metrics", {}).items()}
-    speed = row.record.get("samples_per_second")
     return {
         "job": str(row.number),
         "checkpoint": typed.get("checkpoint", "").strip("'\""),
@@ -101,10 +109,15 @@ def _evaluation_cells(row: _Row, common: Mapping[str, str]) -> dict[str, str]:
         "overrides": " ".join(text for text in row.overrides if text.partition("=")[0] not in _OWN_COLUMNS),
         **{name: "-" if metrics.get(name) is None else f"{metrics[name]:.4f}" for name in _MEASURES},
         "computed in": precision["dtype"],
-        "images/s": "" if speed is None else f"{speed:,.0f}",
+        "images/s": _rate(row.record),
         "status": row.result.status,
         "directory": row.directory,
     }
+
+
+def _rate(record: Mapping[str, Any]) -> str:
+    speed = record.get("samples_per_second")
+    return "" if speed is None else f"{speed:,.0f}"
 
 
 def _show_table(console: Console, rows: Sequence[Mapping[str, str]]) -> None:

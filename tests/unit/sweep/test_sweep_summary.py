@@ -38,6 +38,26 @@ def test_the_table_is_plain_and_complete() -> None:
     ]
 
 
+def test_speed_and_memory_stand_beside_the_objective(tmp_path: Path) -> None:
+    for number, speed in enumerate((1234.5, None)):
+        (tmp_path / str(number)).mkdir()
+        record = {
+            "objective": {"name": "val/accuracy", "value": 0.5},
+            "precision": {"name": "amp", "dtype": "float16", "scaler": True},
+            "samples_per_second": speed,
+            "peak_memory_bytes": 3 * 2**29,
+            "duration_seconds": 61.4,
+            "skipped_updates": number,
+        }
+        (tmp_path / str(number) / "result.json").write_text(json.dumps(record))
+    jobs = [([f"seed={number}"], JobResult("FINISHED", 0, None, 0.5, tmp_path / str(number))) for number in range(2)]
+    lines = shown(jobs, planned=2, sweep_dir=tmp_path)
+    heading = ["job", "overrides", "best", "val/accuracy", "computed", "in", "images/s", "GiB", "seconds", "skipped", "status", "directory"]
+    assert lines[1].split() == heading
+    assert lines[2].split() == ["0", "seed=0", "0.5", "float16", "1,234", "1.50", "61", "FINISHED", "0"]
+    assert lines[3].split() == ["1", "seed=1", "0.5", "float16", "1.50", "61", "1", "FINISHED", "1"]
+
+
 def test_a_lone_job_has_its_overrides_in_its_row() -> None:
     lines = shown([(["optim.lr=9"], JobResult("FINISHED", 0, None, 1.0, Path("/s/0")))], planned=1, sweep_dir=Path("/s"))
     assert [line.split()[1] for line in lines[1:]] == ["overrides", "optim.lr=9"]
