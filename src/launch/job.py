@@ -20,7 +20,7 @@ from src.launch.outcome import Outcome, a_peer_failed
 from src.launch.record import record_whole
 from src.launch.result import JobResult
 from src.launch.signals import StopSignals
-from src.launch.summary import closing_lines, config_lines
+from src.launch.summary import closing_lines, config_lines, go_on
 from src.launch.track import RunTracking
 from src.runtime import logs
 
@@ -111,7 +111,7 @@ def finish(
         write_json(run_dir / "result.json", result)
     own_code = isinstance(config.model, CustomModelConfig) or isinstance(config.data, CustomDataConfig)
     unfinished = outcome.status != "FINISHED" and result["checkpoint"]["last"] is not None and not isinstance(config, CheckpointConfig)
-    again = [text for text in overrides if text.partition("=")[0] != "resume"] if unfinished else None
+    again = go_on(overrides, run_dir) if unfinished else None
     for line in closing_lines(result, run_dir=run_dir, own_code=own_code, again=again):
         log.info(line)
     return result

@@ -3,6 +3,7 @@
 import re
 import shlex
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,11 +29,11 @@ def config_lines(content: dict[str, Any]) -> Text:
     return Text("\n").join(lines)
 
 
-def closing_lines(result: dict[str, Any], *, run_dir: Path, own_code: bool = False, again: list[str] | None = None) -> list[str]:
+def closing_lines(result: dict[str, Any], *, run_dir: Path, own_code: bool = False, again: str | None = None) -> list[str]:
     """The end of a run in a dozen lines: metrics, what was computed, speed, where everything is, what to type next.
 
-    ``own_code``: a function of the user's own took part, which an evaluation must be allowed to run. ``again``: the overrides
-    of a run that can be gone on with.
+    ``own_code``: a function of the user's own took part, which an evaluation must be allowed to run. ``again``: the command
+    that goes on with the run, if it can be gone on with.
     """
     rows: list[tuple[str, str]] = []
     best = result.get("best")
@@ -56,7 +57,7 @@ def closing_lines(result: dict[str, Any], *, run_dir: Path, own_code: bool = Fal
         rows.append(("how to feed", str(run_dir / export["preprocessing"])))
     rows.append(("run directory", str(run_dir)))
     if again is not None:
-        rows.append(("go on", f"{_python()} -m src.train {' '.join([*map(shlex.quote, again), override('resume', run_dir)])}"))
+        rows.append(("go on", again))
     if best and (checkpoint := result["checkpoint"]["best"]):
         trust = " trust_code=true" if own_code else ""
         rows.append(("evaluate", f"{_python()} -m src.evaluate {override('checkpoint', run_dir / checkpoint)}{trust}"))
@@ -67,6 +68,13 @@ def closing_lines(result: dict[str, Any], *, run_dir: Path, own_code: bool = Fal
         rows.append(("TensorBoard", f"{_python()} -m tensorboard.main --logdir {shlex.quote(str(run_dir / 'tensorboard'))}"))
     width = max(len(name) for name, _ in rows)
     return [f"{name:<{width}}  {text}" for name, text in rows]
+
+
+def go_on(overrides: Sequence[str], run_dir: Path) -> str:
+    """The command that goes on with a training run: in place if it was started so, else in a new directory."""
+    typed = [shlex.quote(text) for text in overrides if text.partition("=")[0] != "resume"]
+    where = ["resume=auto", override("hydra.run.dir", run_dir)] if "resume=auto" in overrides else [override("resume", run_dir)]
+    return " ".join([_python(), "-m src.train", *typed, *where])
 
 
 def ui_command(uri: str) -> str:

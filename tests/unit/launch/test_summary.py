@@ -9,7 +9,7 @@ import pytest
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from rich.console import Console
 
-from src.launch.summary import closing_lines, config_lines, override, ui_command
+from src.launch.summary import closing_lines, config_lines, go_on, override, ui_command
 
 PATHS = [
     "/plain/run-1/best.pt",
@@ -106,3 +106,10 @@ def test_tensorboard_files_come_with_their_command(tmp_path):
     lines = dict(line.split("  ", 1) for line in closing_lines(RESULT, run_dir=run_dir))
     values = {key.strip(): value.strip() for key, value in lines.items()}
     assert shlex.split(values["TensorBoard"]) == [sys.executable, "-m", "tensorboard.main", "--logdir", str(run_dir / "tensorboard")]
+
+
+def test_a_run_in_place_is_gone_on_with_in_place():
+    typed = shlex.split(go_on(["optim.lr=1", "resume=auto"], Path("/runs/a b")))
+    assert typed[1:] == ["-m", "src.train", "optim.lr=1", "resume=auto", "hydra.run.dir='/runs/a b'"]
+    typed = shlex.split(go_on(["+tags.x=a b", "resume=/runs/b"], Path("/runs/a")))
+    assert typed[1:] == ["-m", "src.train", "+tags.x=a b", "resume=/runs/a"]
