@@ -72,7 +72,7 @@ def run_training(config: Config, *, run_dir: Path, rank: Rank, signals: StopSign
         find.remove_leftovers(run_dir / "checkpoints")
         save.refuse_full_disk(run_dir / "checkpoints", size=snapshot.state_bytes(parts), keep=config.save.keep)
         write_json(run_dir / "data.json", parts.data.describe())
-        log.info(parts.data.sentence())
+        log.info("data           %s", parts.data.sentence())
     if parts.finished(state):
         log.warning("nothing is left to train: the checkpoint is at epoch %d of train.epochs=%d", state.epoch, config.train.epochs)
     signals.graceful = True  # from here on there is a step to finish and something to save

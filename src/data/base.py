@@ -120,10 +120,10 @@ class Data:
 
     def sentence(self) -> str:
         """What a person wants to see of the data before training."""
-        held = "held out of the same images (data.val_fraction)" if self.val_source == "held out" else f"the {self.val_source} split"
+        held = "held out of them (data.val_fraction)" if self.val_source == "held out" else f"of the {self.val_source} split"
         return (
-            f"data        {self.train_size:,} training images, {self.val_size:,} for validation: {held}; {len(self.class_names)} classes; "
-            f"{self.channels} x {self.image_size} x {self.image_size} from {self.pixel_size} pixels, loader {self.effective['loader']}"
+            f"{self.train_size:,} images to train on, {self.val_size:,} to validate on {held}, {len(self.class_names)} classes, "
+            f"{self.channels} x {self.image_size} x {self.image_size}, loader {self.effective['loader']}"
         )
 
     def describe(self) -> dict[str, Any]:

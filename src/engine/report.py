@@ -111,9 +111,9 @@ def log_epoch(parts: Parts, state: TrainState, totals: EpochTotals, evaluation: 
     record(parts, state, values)
     objective = parts.config.objective
     loss, accuracy = train_means(state)
-    values = state.metrics | {"train/loss": loss, "train/accuracy": accuracy}  # those of the epoch, not of the last window
-    if evaluation is not None and objective.name in values:
-        value = values[objective.name]
+    judged = state.metrics | {"train/loss": loss, "train/accuracy": accuracy}  # those of the epoch, not of the last window
+    if evaluation is not None and objective.name in judged:
+        value = judged[objective.name]
         parts.schedule.on_evaluation(value, objective.mode)
         state.is_best = math.isfinite(evaluation.loss) and state.improves(value, objective.mode)
         state.bad_evaluations = 0 if state.is_best else state.bad_evaluations + 1

@@ -8,7 +8,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.optim import Optimizer
 
 from src.precision.base import Precision
-from src.precision.overrides import Override, cast_calls, choose, dtype_at
+from src.precision.overrides import Override, cast_calls, choose, doors, dtype_at
 from src.precision.scaling import Scaling
 
 NORMS = (nn.LayerNorm, nn.GroupNorm, nn.RMSNorm, nn.LocalResponseNorm)
@@ -70,7 +70,7 @@ class Half(Precision):
             for tensor in (*module.parameters(recurse=False), *module.buffers(recurse=False)):
                 if tensor.is_floating_point():
                     tensor.data = tensor.data.to(dtype)
-        for name, (dtype, around) in self.doors(model).items():
+        for name, (dtype, around) in doors(chosen, outside=self.dtype).items():
             cast_calls(modules[name], inputs=dtype, outputs=around)
         cast_calls(model, inputs=self.dtype, outputs=torch.float32)
 

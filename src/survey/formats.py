@@ -1,7 +1,9 @@
 """Which number formats this device is built for, and how fast a matmul really is in each."""
 
+import math
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -88,12 +90,14 @@ def matmul_speeds(device: torch.device, names: list[str], *, side: int | None = 
     The formats take turns, at least ``PROBE_TURNS``, so that other work on the machine disturbs all of them alike.
     """
     side = side or probe_side(device)
+    full = torch.randn(2, side, side, device=device)
+    pairs = {name: full.to(DTYPES[name]) for name in names}
     best: dict[str, float] = {}
     began, turns = time.perf_counter(), 0
     while turns < PROBE_TURNS or time.perf_counter() - began < PROBE_SECONDS * len(names):
-        for name in names:
-            with suppress(RuntimeError):
-                best[name] = min(_matmul_seconds(device, name, side), best.get(name, float("inf")))
+        for name, (a, b) in pairs.items():
+            with suppress(RuntimeError), _tf32(name == "tf32"):
+                best[name] = min(best.get(name, math.inf), _seconds(a, b))
         turns += 1
     return {name: 2 * side**3 / seconds for name, seconds in best.items()}
 
@@ -103,17 +107,17 @@ def probe_side(device: torch.device) -> int:
     if device.type == "cpu":
         return CPU_SIDE
     free, _ = torch.cuda.mem_get_info(device)
-    return GPU_SIDE if free > 4 * 4 * GPU_SIDE**2 else GPU_SIDE // 4
+    return GPU_SIDE if free > 6 * 4 * GPU_SIDE**2 else GPU_SIDE // 4
 
 
-def _matmul_seconds(device: torch.device, name: str, side: int) -> float:
-    allowed = torch.backends.cuda.matmul.allow_tf32
-    torch.backends.cuda.matmul.allow_tf32 = name == "tf32"
+@contextmanager
+def _tf32(allowed: bool) -> Iterator[None]:
+    before = torch.backends.cuda.matmul.allow_tf32
+    torch.backends.cuda.matmul.allow_tf32 = allowed
     try:
-        a, b = (torch.ones(side, side, dtype=DTYPES[name], device=device) for _ in range(2))
-        return min(_seconds(a, b) for _ in range(3))
+        yield
     finally:
-        torch.backends.cuda.matmul.allow_tf32 = allowed
+        torch.backends.cuda.matmul.allow_tf32 = before
 
 
 def _seconds(a: Tensor, b: Tensor) -> float:

@@ -37,6 +37,7 @@ def test_a_signal_ends_with_a_checkpoint_and_status_killed(shell, parallel, numb
     assert saved["state"]["step"] == run.result["steps"]
     assert run.result["failure"] is None
     assert "Traceback" not in run.out + run.err
+    assert run.out.count(f"a signal asks to stop: saving a checkpoint of step {run.result['steps']}") == 1
     tags = shell.client().get_run(run.result["tracking"]["run_id"]).data.tags
     assert (tags.get("preempted") == "True") == (code == 143)
 

@@ -86,6 +86,18 @@ def test_one_finished_mlflow_run_with_everything(job, shell):
     for name in ("train/loss", "val/accuracy", "perf/images_per_second"):
         stored = [(m.step, m.value) for m in client.get_metric_history(run.info.run_id, name)]
         assert stored == job.history(name)
+    whole = {
+        "best/val/accuracy": job.result["objective"]["value"],
+        "perf/run_images_per_second": job.result["samples_per_second"],
+        "perf/run_peak_memory_gib": job.result["peak_memory_bytes"] / 2**30,
+        "perf/run_seconds": job.result["duration_seconds"],
+    }
+    assert {name: run.data.metrics[name] for name in whole} == whole
+
+
+def test_the_log_says_what_the_data_is(job):
+    held = "359 to validate on held out of them (data.val_fraction)"
+    assert f"data           1,438 images to train on, {held}, 10 classes, 1 x 8 x 8, loader resident" in job.out.splitlines()
 
 
 def test_the_logged_model_gives_the_checkpoints_logits(job, shell):

@@ -8,7 +8,8 @@ import pytest
 import torch
 from PIL import Image
 
-from src.data import Placement
+from src.config.schema import DataConfig, Split
+from src.data import Data, EvalFeed, InputFormat, Placement, build_eval
 
 MakeFolder = Callable[..., Path]
 
@@ -32,3 +33,17 @@ def make_folder(tmp_path: Path) -> MakeFolder:
         return tmp_path
 
     return make
+
+
+def evaluation(config: DataConfig, data: Data, *, split: Split = Split.val, batch_size: int = 2) -> EvalFeed:
+    """A split as ``src.evaluate`` reads it for a network that was trained on ``data``."""
+    return build_eval(
+        config,
+        split=split,
+        batch_size=batch_size,
+        accumulate=1,
+        placement=placement(),
+        form=InputFormat(data.channels, data.image_size, data.mean, data.std),
+        pixel_size=data.pixel_size,
+        class_names=data.class_names,
+    )

@@ -8,10 +8,10 @@ import pytest
 import torch
 
 from src.config.schema import DigitsConfig, ImageFolderConfig, Loader, Split
-from src.data import Data, EvalFeed, InputFormat, InputNeeds, build_data, build_eval
+from src.data import Data, EvalFeed, InputNeeds, build_data
 from src.errors import DataError
 
-from .conftest import MakeFolder, placement
+from .conftest import MakeFolder, evaluation, placement
 
 NEEDS = InputNeeds(None, min_image_size=1, default_image_size=8)
 COUNTS = {"train/a": 9, "train/b": 9, "val/a": 4, "val/b": 4}
@@ -38,17 +38,7 @@ def build(root: Path, *, skip: int, rank: int = 0, world_size: int = 1, loader: 
 
 def evaluate(root: Path, data: Data, *, split: Split, skip: int = 5) -> EvalFeed:
     config = ImageFolderConfig(root=str(root), skip_broken=skip, num_workers=0)
-    form = InputFormat(data.channels, data.image_size, data.mean, data.std)
-    return build_eval(
-        config,
-        split=split,
-        batch_size=2,
-        accumulate=1,
-        placement=placement(),
-        form=form,
-        pixel_size=data.pixel_size,
-        class_names=data.class_names,
-    )
+    return evaluation(config, data, split=split)
 
 
 def test_by_default_the_first_broken_image_ends_it(root: Path) -> None:

@@ -6,10 +6,10 @@ import pytest
 from PIL import Image
 
 from src.config.schema import DataConfig, DigitsConfig, ImageFolderConfig, Loader, Split, SyntheticConfig
-from src.data import Data, EvalFeed, InputFormat, InputNeeds, build_data, build_eval
+from src.data import Data, InputNeeds, build_data
 from src.errors import ConfigError, DataError
 
-from .conftest import MakeFolder, placement
+from .conftest import MakeFolder, evaluation, placement
 
 ANY = InputNeeds(None, min_image_size=8, default_image_size=32)
 COLOUR = InputNeeds(3, min_image_size=63, default_image_size=227)
@@ -17,20 +17,6 @@ COLOUR = InputNeeds(3, min_image_size=63, default_image_size=227)
 
 def build(config: DataConfig, *, needs: InputNeeds = ANY, batch_size: int = 2) -> Data:
     return build_data(config, batch_size=batch_size, accumulate=1, seed=0, placement=placement(), needs=needs)
-
-
-def evaluate(config: DataConfig, data: Data, *, split: Split = Split.val) -> EvalFeed:
-    form = InputFormat(data.channels, data.image_size, data.mean, data.std)
-    return build_eval(
-        config,
-        split=split,
-        batch_size=2,
-        accumulate=1,
-        placement=placement(),
-        form=form,
-        pixel_size=data.pixel_size,
-        class_names=data.class_names,
-    )
 
 
 def test_digits() -> None:
@@ -126,28 +112,28 @@ def test_validation_again_is_bit_for_bit_the_runs_own(make_folder: MakeFolder) -
     """F01: evaluating a checkpoint sees the very batches that training validated on."""
     config = ImageFolderConfig(root=str(make_folder({"a": 9, "b": 9}, side=9)), num_workers=0, val_fraction=0.4, image_size=12)
     data = build(config)
-    pairs = list(zip(data.val.batches(), evaluate(config, data).batches(), strict=True))
+    pairs = list(zip(data.val.batches(), evaluation(config, data).batches(), strict=True))
     assert sum(len(one.labels) for one, _ in pairs) == data.val_size == 8
     assert all(one.images.equal(two.images) and one.labels.equal(two.labels) for one, two in pairs)
-    assert evaluate(config, data, split=Split.train).size == data.train_size
+    assert evaluation(config, data, split=Split.train).size == data.train_size
 
 
 def test_evaluation_of_a_test_split_needs_no_training_images(make_folder: MakeFolder) -> None:
     root = make_folder({"train/a": 2, "train/b": 2, "val/a": 1})
     data = build(ImageFolderConfig(root=str(root), num_workers=0))
     make_folder({"other/test/b": 3})
-    feed = evaluate(ImageFolderConfig(root=str(root / "other"), num_workers=0), data, split=Split.test)
+    feed = evaluation(ImageFolderConfig(root=str(root / "other"), num_workers=0), data, split=Split.test)
     assert [batch.labels.tolist() for batch in feed.batches()] == [[1, 1, 1]]
 
 
 def test_missing_test_split_is_refused() -> None:
     with pytest.raises(DataError, match="split=test"):
-        evaluate(DigitsConfig(), build(DigitsConfig()), split=Split.test)
+        evaluation(DigitsConfig(), build(DigitsConfig()), split=Split.test)
 
 
 def test_evaluation_on_other_classes_is_refused() -> None:
     with pytest.raises(ConfigError, match="has the classes class0, class1 but the model was trained on 0, 1"):
-        evaluate(SyntheticConfig(classes=2), build(DigitsConfig()))
+        evaluation(SyntheticConfig(classes=2), build(DigitsConfig()))
 
 
 def test_every_split_keeps_the_size_of_the_training_images(make_folder: MakeFolder) -> None:
@@ -156,5 +142,5 @@ def test_every_split_keeps_the_size_of_the_training_images(make_folder: MakeFold
     config = ImageFolderConfig(root=str(make_folder({"val/a": 2, "val/b": 2}, side=40)), image_size=32)
     data = build(config)
     assert data.pixel_size == 16
-    own, again = (next(iter(feed.batches())).images for feed in (data.val, evaluate(config, data)))
+    own, again = (next(iter(feed.batches())).images for feed in (data.val, evaluation(config, data)))
     assert own.equal(again)

@@ -15,10 +15,10 @@ from torchvision import datasets, tv_tensors
 from torchvision.transforms import v2
 
 from src.config.schema import CustomDataConfig, Loader, Split
-from src.data import Batch, Data, InputFormat, InputNeeds, build_data, build_eval
+from src.data import Batch, Data, InputNeeds, build_data
 from src.errors import ConfigError, DataError
 
-from .conftest import MakeFolder, placement
+from .conftest import MakeFolder, evaluation, placement
 
 NEEDS = InputNeeds(None, min_image_size=1, default_image_size=8)
 
@@ -158,17 +158,7 @@ def test_evaluation_draws_the_same_each_time(offer: Offer) -> None:
     config = offer((Noise(8), Noise(9)))
     data = build(config)
     first, second = pixels(data.val.batches()), pixels(data.val.batches())
-    form = InputFormat(data.channels, data.image_size, data.mean, data.std)
-    again = build_eval(
-        config,
-        split=Split.val,
-        batch_size=1,
-        accumulate=1,
-        placement=placement(),
-        form=form,
-        pixel_size=data.pixel_size,
-        class_names=data.class_names,
-    )
+    again = evaluation(config, data, batch_size=1)
     third = pixels(again.batches())
     assert all(first[key].equal(second[key]) and first[key].equal(third[key]) for key in range(9))
     assert len({tuple(image[:, 0, 0].tolist()) for image in first.values()}) == 9
@@ -210,18 +200,7 @@ def test_a_held_out_part_and_a_test_split(offer: Offer) -> None:
     config = offer((Pixels(12), None, Pixels(5)), val_fraction=0.25)
     data = build(config)
     assert (data.train_size, data.val_size, data.val_source) == (9, 3, "held out")
-    form = InputFormat(3, 8, [0.0] * 3, [1.0] * 3)
-    feed = build_eval(
-        config,
-        split=Split.test,
-        batch_size=4,
-        accumulate=1,
-        placement=placement(),
-        form=form,
-        pixel_size=form.image_size,
-        class_names=["0", "1", "2"],
-    )
-    assert feed.size == 5
+    assert evaluation(config, data, split=Split.test, batch_size=4).size == 5
 
 
 def test_arguments_reach_the_factory(offer: Offer) -> None:

@@ -19,11 +19,11 @@ import pytest
 from torchvision import datasets
 
 from src.config.schema import CIFAR10Config, CIFAR100Config, DownloadedConfig, FashionMNISTConfig, Split
-from src.data import InputFormat, InputNeeds, build_data, build_eval
+from src.data import InputNeeds, build_data
 from src.data.sources import load_source
 from src.errors import DataError
 
-from .conftest import placement
+from .conftest import evaluation, placement
 
 NEEDS = InputNeeds(None, min_image_size=1, default_image_size=8)
 CLASSES = ["plane", "car", "cat"]
@@ -144,19 +144,8 @@ def test_validation_is_held_out_or_the_official_test_set(tmp_path: Path, caplog:
     def build(fraction: float) -> tuple[int, int, str]:
         chosen = config(CIFAR10Config, tmp_path, val_fraction=fraction)
         data = build_data(chosen, batch_size=2, accumulate=1, seed=0, placement=placement(), needs=NEEDS)
-        form = InputFormat(data.channels, data.image_size, data.mean, data.std)
         for split, size in ((Split.val, data.val_size), (Split.test, 6)):
-            feed = build_eval(
-                chosen,
-                split=split,
-                batch_size=2,
-                accumulate=1,
-                placement=placement(),
-                pixel_size=32,
-                form=form,
-                class_names=data.class_names,
-            )
-            assert feed.size == size
+            assert evaluation(chosen, data, split=split).size == size
         return data.train_size, data.val_size, data.val_source
 
     caplog.set_level(logging.INFO, logger="src")

@@ -391,6 +391,18 @@ def test_the_best_survives_a_resume(make_parts, monkeypatch):
     assert load(second.run_dir / "checkpoints" / "best.pt")["state"]["epoch"] == 3
 
 
+def test_an_evaluation_with_inf_or_nan_is_never_the_best(make_parts, monkeypatch, caplog):
+    """Accuracy is a number all the same: the first class is the largest of NaN."""
+    scripted_evaluations(monkeypatch, "loss", [1.0, math.nan, 1.0])
+    parts = make_parts(train={"epochs": 3})
+    accuracies = iter([0.1, 0.9, 0.5])
+    scripted = loop.evaluate
+    monkeypatch.setattr(loop, "evaluate", lambda *args, **kwargs: replace(scripted(*args, **kwargs), accuracy=next(accuracies)))
+    state = fit(parts)
+    assert (state.best_value, state.best_epoch) == (0.5, 3)
+    assert caplog.text.count("val/loss is nan: the network's outputs hold inf or NaN") == 1
+
+
 def test_a_training_metric_can_be_the_objective(make_parts):
     parts = make_parts(train={"epochs": 3}, objective={"name": "train/loss", "mode": "min"})
     state = fit(parts)

@@ -7,6 +7,7 @@ from torch.distributed.tensor import DTensor
 from torchvision import models
 
 from src.config.schema import Dtype, FSDPConfig, PrecisionConfig, ScalerConfig
+from src.engine.ema import WeightAverage, copy_for_average
 from src.errors import ConfigError
 from src.parallel import build_parallel
 from src.parallel.fsdp import FSDP, find_units, has_only_vectors
@@ -200,3 +201,19 @@ def test_a_parameter_without_a_dimension_is_refused(fsdp, fp32):
 def test_the_name_chooses_the_mode():
     assert type(build_parallel(FSDPConfig(), rank=Rank())) is FSDP
     assert build_parallel(FSDPConfig(), rank=Rank(device=torch.device("cuda", 0))).backend == "nccl"
+
+
+def test_an_average_of_shared_weights_and_batch_statistics(fsdp):
+    """The same as that of a network that nobody shares."""
+    alone, shared = net(), net()
+    own, start = copy_for_average(alone), copy_for_average(shared)
+    wrapped = fsdp.wrap(shared, mode_of("fp32"))
+    fsdp.shard(start)
+    averages = [WeightAverage(alone, own, decay=0.5), WeightAverage(shared, start, decay=0.5)]
+    for number, average in enumerate(averages):
+        (alone, wrapped)[number](images())
+        average.update(torch.tensor([1]), moved=torch.tensor([True]))
+    found, expected = fsdp.whole(averages[1].model).state_dict(), own.state_dict()
+    assert found["0.1.running_mean"].abs().sum() > 0
+    for name, tensor in expected.items():
+        torch.testing.assert_close(found[name], tensor)

@@ -89,3 +89,12 @@ def test_what_is_allowed_but_unwise_is_said_once(caplog, name, dtype, scaler, te
     with caplog.at_level(logging.WARNING, logger="src"):
         build(name, dtype, **scaler)
     assert sum(text in record.getMessage() for record in caplog.records) == 1
+
+
+def test_settings_of_a_scaler_that_does_not_run_are_told(caplog):
+    build("amp", Dtype.bfloat16, dynamic=False, max_consecutive_skips=7)
+    assert caplog.messages[-1].startswith("precision.scaler.dynamic has no effect: precision=amp computes in bfloat16 here")
+    caplog.clear()
+    build("amp", Dtype.float16, dynamic=False)
+    build("amp", Dtype.bfloat16)
+    assert not any("no effect" in message for message in caplog.messages)

@@ -64,10 +64,14 @@ def test_the_flags_of_a_cpu(tmp_path, text, expected):
 
 
 def test_the_speed_of_a_matmul(monkeypatch):
-    """The best repetition counts: 2 n^3 FLOPs in its time."""
-    clock = iter([5.0, 0.25, 0.5])
+    """The best repetition counts, 2 n^3 FLOPs in its time, and the formats take turns."""
+    monkeypatch.setattr(formats, "PROBE_SECONDS", 0.0)
+    monkeypatch.setattr(formats, "PROBE_TURNS", 3)
+    clock = iter([5.0, 4.0, 0.25, 3.0, 0.5, 0.125])
     monkeypatch.setattr(formats, "_seconds", lambda a, b: next(clock))
-    assert matmul_speeds(torch.device("cpu"), ["float32"], side=8) == {"float32": 2 * 8**3 / 0.25}
+    expected = {"float32": 2 * 8**3 / 0.25, "float16": 2 * 8**3 / 0.125}
+    assert matmul_speeds(torch.device("cpu"), ["float32", "float16"], side=8) == expected
+    assert not list(clock)
 
 
 def test_a_matmul_runs_in_the_format_it_is_timed_in(monkeypatch):
