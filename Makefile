@@ -16,11 +16,12 @@ train: $(VENV)/.core  ## set up .venv and run the default main job (ARGS="..." f
 ui: $(VENV)/.core  ## MLflow UI on this project's runs, at http://127.0.0.1:5000
 	$(BIN)/python -m mlflow ui --host 127.0.0.1 --workers 1 --backend-store-uri "sqlite:///$(CURDIR)/mlflow.db"
 
+# Files in their order: the long integration tests first, so that both workers end together.
 test: $(VENV)/.dev  ## unit and integration tests
-	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not slow and not gpu"
+	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m "not slow and not gpu"
 
 test-all: $(VENV)/.dev  ## all tests this machine can run, the slow ones too
-	$(BIN)/python -m pytest -n 2 --dist loadfile
+	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 lint: $(VENV)/.dev  ## ruff and mypy
 	$(BIN)/ruff check .

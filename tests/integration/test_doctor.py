@@ -84,6 +84,7 @@ def test_exact_resume_is_proved_on_the_users_own_config(shell):
     assert int(compared["ema"][0]) == int(compared["model"][0]) > 0
 
 
+@pytest.mark.slow
 def test_a_network_with_random_numbers_of_its_own_is_found_out(shell, tmp_path):
     """The first step after the resume is named, and what may be the cause."""
     (tmp_path / "forgetful.py").write_text(FORGETFUL)
@@ -97,6 +98,7 @@ def test_a_network_with_random_numbers_of_its_own_is_found_out(shell, tmp_path):
     assert "random numbers from elsewhere than torch, numpy and random" in line
 
 
+@pytest.mark.slow
 def test_a_run_that_fails_gives_its_own_error_and_exit_code(shell):
     code, _, err = doctor(shell, "doctor.check=resume_proof", "data=image_folder", "data.root=/nowhere")
     assert code == 3

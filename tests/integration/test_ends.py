@@ -23,7 +23,7 @@ def stop_with(shell: Shell, name: str, number: int, *args: str) -> Finished:
 @pytest.mark.parametrize(
     ("parallel", "number", "code"),
     [
-        ("single", signal.SIGINT, 130),
+        pytest.param("single", signal.SIGINT, 130, marks=pytest.mark.slow),  # test_faults sends it to a single process too
         pytest.param("single", signal.SIGTERM, 143, marks=pytest.mark.slow),
         pytest.param("ddp", signal.SIGINT, 130, marks=pytest.mark.slow),
         ("ddp", signal.SIGUSR1, 143),
