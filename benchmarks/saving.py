@@ -79,6 +79,8 @@ def measure(args: argparse.Namespace, *, background: bool, device: torch.device)
     )
     with tempfile.TemporaryDirectory() as folder:
         parts = build.train_parts(config, run_dir=Path(folder), rank=ranks.Rank(device=device), stop_requested=lambda: 0)
+        assert parts.writer is not None
+        parts.writer.start(state_bytes(parts))
         batches = endless(parts)
         run(parts, batches, WARM_UP_STEPS)
         state, blocked, steps = TrainState(), [], []
@@ -90,7 +92,6 @@ def measure(args: argparse.Namespace, *, background: bool, device: torch.device)
             save(parts, state, last=False)
             steps.append(1000 * (stopped - began) / args.every)
             blocked.append(1000 * (time.perf_counter() - stopped))
-        assert parts.writer is not None
         parts.writer.close()
         return {"blocked_ms": blocked, "step_ms": steps, "state_bytes": state_bytes(parts)}
 

@@ -68,15 +68,18 @@ def run_training(config: Config, *, run_dir: Path, rank: Rank, signals: StopSign
     payload = load.load(Path(config.resume)) if config.resume else None
     parts = build.train_parts(config, run_dir=run_dir, rank=rank, stop_requested=lambda: signals.requested, pulse=pulse)
     state = TrainState() if payload is None else snapshot.restore(parts, payload)
+    size = snapshot.state_bytes(parts)
     if rank.is_main:
         find.remove_leftovers(run_dir / "checkpoints")
-        save.refuse_full_disk(run_dir / "checkpoints", size=snapshot.state_bytes(parts), keep=config.save.keep)
+        save.refuse_full_disk(run_dir / "checkpoints", size=size, keep=config.save.keep)
         write_json(run_dir / "data.json", parts.data.describe())
         log.info("data           %s", parts.data.sentence())
     if parts.finished(state):
         log.warning("nothing is left to train: the checkpoint is at epoch %d of train.epochs=%d", state.epoch, config.train.epochs)
     signals.graceful = True  # from here on there is a step to finish and something to save
     try:
+        if parts.writer is not None:
+            parts.writer.start(size if rank.device.type == "cuda" else 0)
         loop.fit(parts, state)
     finally:
         signals.closing = True  # what was reached is written down, whoever is impatient

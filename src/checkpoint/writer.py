@@ -6,16 +6,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from src.checkpoint.find import step_files
+from src.checkpoint.host import HostMemory, to_host
 from src.checkpoint.save import write_checkpoint
 from src.config.schema import SaveConfig
 
 log = logging.getLogger(__name__)
-
-Buffers = dict[str, torch.Tensor]
-"""Page-locked memory of earlier snapshots, by place in the nest."""
 
 
 @dataclass
@@ -23,7 +19,7 @@ class _Snapshot:
     payload: dict[str, Any]
     about: dict[str, Any]
     is_best: bool
-    buffers: Buffers
+    memory: HostMemory
 
 
 class Writer:
@@ -40,38 +36,42 @@ class Writer:
         self._failures = 0
         self._reason = ""
         self._changed = threading.Condition()
-        self._free: list[Buffers] = [{}, {}]
+        self._free: list[HostMemory] = []
         self._waiting: _Snapshot | None = None
         self._closed = False
         self._thread: threading.Thread | None = None
 
+    def start(self, size: int = 0) -> None:
+        """Get ready for checkpoints with about ``size`` bytes on a GPU: their memory is locked in the thread, while training begins."""
+        if self._config.background:
+            self._thread = threading.Thread(target=self._work, args=(size,), name="checkpoints", daemon=True)
+            self._thread.start()
+
     def put(self, content: dict[str, Any], *, about: dict[str, Any], is_best: bool) -> None:
         """Write ``content``, or let it be written: what is on a device is copied now, so it may change afterwards."""
         if not self._config.background:
-            self._write(_Snapshot(to_host(content), about, is_best, {}))
+            self._write(_Snapshot(to_host(content), about, is_best, HostMemory()))
             return
         if self._thread is None:
-            self._thread = threading.Thread(target=self._work, name="checkpoints", daemon=True)
-            self._thread.start()
+            self.start()
         with self._changed:
-            self._changed.wait_for(lambda: self._waiting is None or is_best or not self._waiting.is_best)
-            buffers = self._free.pop() if self._waiting is None else self._waiting.buffers
-            self._waiting = None
+            self._changed.wait_for(lambda: self._free if self._waiting is None else is_best or not self._waiting.is_best)
+            memory = self._free.pop() if self._waiting is None else self._withdraw()
         try:
-            snapshot = _Snapshot(to_host(content, buffers), about, is_best, buffers)
+            snapshot = _Snapshot(to_host(content, memory), about, is_best, memory)
         except (RuntimeError, MemoryError) as error:  # no memory to hold it
             self._fail(about["step"], error)
             snapshot = None
         with self._changed:
             self._waiting = snapshot
-            if snapshot is None:
-                self._free.append(buffers)
             self._changed.notify_all()
+        if snapshot is None:
+            self._release(memory)
 
     def wait(self) -> None:
         """Until everything is on the disk, or has failed to get there."""
         with self._changed:
-            self._changed.wait_for(lambda: len(self._free) == 2)
+            self._changed.wait_for(lambda: self._thread is None or len(self._free) == 2)
 
     def close(self) -> None:
         """Wait, and end the thread."""
@@ -92,7 +92,15 @@ class Writer:
             f"{f'the newest good one is {newest}' if newest else 'there is no earlier one'}; free some space or set hydra.run.dir"
         )
 
-    def _work(self) -> None:
+    def _withdraw(self) -> HostMemory:
+        snapshot, self._waiting = self._waiting, None
+        assert snapshot is not None
+        snapshot.memory.recycle()
+        return snapshot.memory
+
+    def _work(self, size: int) -> None:
+        for _ in range(2):
+            self._release(HostMemory(size))
         while True:
             with self._changed:
                 self._changed.wait_for(lambda: self._waiting is not None or self._closed)
@@ -101,9 +109,15 @@ class Writer:
                 snapshot, self._waiting = self._waiting, None
                 self._changed.notify_all()
             self._write(snapshot)
-            with self._changed:
-                self._free.append(snapshot.buffers)
-                self._changed.notify_all()
+            memory = snapshot.memory
+            del snapshot  # its tensors lie there
+            self._release(memory)
+
+    def _release(self, memory: HostMemory) -> None:
+        memory.recycle()
+        with self._changed:
+            self._free.append(memory)
+            self._changed.notify_all()
 
     def _write(self, snapshot: _Snapshot) -> None:
         try:
@@ -128,31 +142,3 @@ class Writer:
             self._directory,
             self._reason,
         )
-
-
-def to_host(content: Any, buffers: Buffers | None = None) -> Any:
-    """The same nest of dicts and lists with every tensor on the CPU, half ones in float32.
-
-    With ``buffers`` nothing in it is shared with ``content``: tensors on a GPU are copied all at once into page-locked memory, which
-    is made the first time and kept in ``buffers``.
-    """
-    plain = _to_host(content, buffers, "")
-    if buffers and torch.cuda.is_available():
-        torch.cuda.synchronize()
-    return plain
-
-
-def _to_host(value: Any, buffers: Buffers | None, place: str) -> Any:
-    if isinstance(value, torch.Tensor):
-        value = value.detach()
-        dtype = torch.float32 if value.dtype in (torch.float16, torch.bfloat16) else value.dtype
-        if value.device.type == "cpu" or buffers is None:
-            return value.to("cpu", dtype, copy=buffers is not None)
-        if place not in buffers:
-            buffers[place] = torch.empty_like(value, dtype=dtype, device="cpu", pin_memory=True)
-        return buffers[place].copy_(value, non_blocking=True)
-    if isinstance(value, dict):
-        return {key: _to_host(item, buffers, f"{place}/{key}") for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_to_host(item, buffers, f"{place}/{number}") for number, item in enumerate(value)]
-    return value

@@ -10,6 +10,7 @@ from typing import Any
 from torch import Tensor
 from torch.optim import AdamW, Optimizer
 
+from src.checkpoint.host import ALIGNMENT, host_bytes
 from src.config import runfile
 from src.engine.evaluate import Evaluation, Reliability
 from src.engine.state import Parts, TrainState, planned_steps
@@ -20,6 +21,10 @@ log = logging.getLogger(__name__)
 
 SAME_STEPS = ("seed", "train.batch_size", "train.accumulate", "data.subset", "data.val_fraction", "data.split_seed")
 """Config keys that decide which images an optimizer step sees."""
+
+
+COUNTERS = 4096
+"""Bytes for a loss scale, counts of updates and the like."""
 
 
 def save(parts: Parts, state: TrainState, *, last: bool) -> None:
@@ -73,11 +78,11 @@ def mean_buffers(parts: Parts) -> Iterator[None]:
 
 
 def state_bytes(parts: Parts) -> int:
-    """About the size of a checkpoint: weights and buffers, their average, and the optimizer's moments (two each for AdamW)."""
-    tensors: int = sum(tensor.nbytes for tensor in parts.model.state_dict().values())
-    moments = 2 if isinstance(parts.optimizer, AdamW) else 1
-    weights: int = sum(parameter.nbytes for parameter in parts.model.parameters() if parameter.requires_grad)
-    return tensors * (1 if parts.average is None else 2) + moments * weights
+    """About the size of a checkpoint: weights and buffers, their average, and the optimizer's state, for AdamW two moments and a count."""
+    tensors = sum(host_bytes(tensor) for tensor in parts.model.state_dict().values())
+    weights = [host_bytes(parameter) for parameter in parts.model.parameters() if parameter.requires_grad]
+    moments = 2 * sum(weights) + ALIGNMENT * len(weights) if isinstance(parts.optimizer, AdamW) else sum(weights)
+    return tensors * (1 if parts.average is None else 2) + moments + COUNTERS
 
 
 def snapshot(parts: Parts, state: TrainState) -> dict[str, Any]:

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from src.checkpoint import find, load, writer as writers
-from src.checkpoint.writer import Writer, to_host
+from src.checkpoint.writer import Writer
 from src.config.schema import SaveConfig
 
 
@@ -63,6 +63,14 @@ def test_what_is_put_is_on_the_disk_after_a_wait(make, tmp_path, background):
     assert load.load(tmp_path / find.BEST)["weight"][0] == 1
     assert not list(tmp_path.glob("*.tmp"))
     assert writer.problem(last=True) is None
+
+
+def test_a_writer_that_never_had_to_write_ends(make, tmp_path):
+    make(background=True)
+    started = make(background=True)
+    started.start(1_000)
+    started.close()
+    assert not list(tmp_path.iterdir())
 
 
 def test_training_may_change_what_it_gave(make, tmp_path, monkeypatch):
@@ -172,13 +180,3 @@ def test_no_memory_for_a_copy_is_a_failure_too(make, tmp_path, monkeypatch):
 
 def exhausted(*args, **kwargs):
     raise RuntimeError("DefaultCPUAllocator: can't allocate memory")
-
-
-def test_half_tensors_become_float32_and_nothing_is_shared():
-    source = {"a": [torch.ones(3, dtype=torch.float16), 7], "b": torch.arange(4), "c": ("x", None)}
-    copy = to_host(source, {})
-    assert copy["a"][0].dtype == torch.float32
-    assert copy["b"].dtype == torch.int64
-    assert copy["b"].data_ptr() != source["b"].data_ptr()
-    assert (copy["a"][1], copy["c"]) == (7, ["x", None])
-    assert to_host(source)["b"].data_ptr() == source["b"].data_ptr()
