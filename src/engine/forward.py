@@ -1,6 +1,7 @@
 """The network as the training step calls it: as it is, or compiled."""
 
 import logging
+import warnings
 from collections.abc import Callable
 
 import torch
@@ -13,6 +14,13 @@ log = logging.getLogger(__name__)
 
 RECOMPILE_LIMIT = 64
 """Variants of one function; under fsdp all blocks of a class are variants of one."""
+
+OF_NO_USE = (
+    "TensorFloat32 tensor cores for float32 matrix multiplication available but not enabled",  # precision says whether they are
+    "The CUDA Graph is empty",  # torch's own first capture, of nothing
+    "The .grad attribute of a Tensor that is not a leaf Tensor is being accessed",  # torch looks at what fsdp gathered
+)
+"""Warnings of torch's compiler about what is meant to be so."""
 
 
 class Forward:
@@ -31,6 +39,8 @@ class Forward:
             # All micro-batches have one size, and kernels for one size are faster than kernels for any.
             self._call = torch.compile(network, mode=mode.value.replace("_", "-"), dynamic=False)
             _fail_early()
+            for message in OF_NO_USE:
+                warnings.filterwarnings("ignore", message=message, category=UserWarning)
 
     def __call__(self, images: Tensor, *, last: bool) -> Tensor:
         """Logits [B, C] of images [B, channels, H, W]; ``last`` of an accumulation window.
