@@ -40,6 +40,7 @@ def timed(config: Config, *, rank: Rank, steps: int) -> dict[str, Any]:
         }
         parts.parallel.exit()
         del parts, batches
+    torch.compiler.reset()  # it holds the network
     gc.collect()
     if rank.device.type == "cuda":
         torch.cuda.empty_cache()

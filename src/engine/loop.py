@@ -6,7 +6,7 @@ from src.data.base import Batch
 from src.engine.diagnose import diagnose
 from src.engine.evaluate import evaluate
 from src.engine.report import EpochTotals, collapsed, log_epoch, log_point, raise_collapse, record
-from src.engine.snapshot import save
+from src.engine.snapshot import mean_buffers, save
 from src.engine.state import Parts, TrainState
 from src.engine.step import forward_backward, update
 from src.errors import ExitCode, Stopped
@@ -31,17 +31,17 @@ def fit(parts: Parts, state: TrainState) -> None:
         if epoch_complete:
             state.epoch, state.epoch_step = state.epoch + 1, 0
         if epoch_complete or parts.finished(state):
-            parts.sync_buffers()
             evaluation = None
-            if parts.finished(state) or state.epoch % train.eval_every == 0:
-                evaluation = evaluate(
-                    parts.evaluated(),
-                    parts.data.val,
-                    num_classes=parts.num_classes,
-                    precision=parts.precision,
-                    parallel=parts.parallel,
-                    pulse=parts.pulse,
-                )
+            with mean_buffers(parts, state):
+                if parts.finished(state) or state.epoch % train.eval_every == 0:
+                    evaluation = evaluate(
+                        parts.evaluated(),
+                        parts.data.val,
+                        num_classes=parts.num_classes,
+                        precision=parts.precision,
+                        parallel=parts.parallel,
+                        pulse=parts.pulse,
+                    )
             log_epoch(parts, state, totals, evaluation)
         last = bool(stop) or parts.finished(state)
         if stop and not parts.finished(state):

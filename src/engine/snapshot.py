@@ -33,7 +33,7 @@ def save(parts: Parts, state: TrainState, *, last: bool) -> None:
     Raises ``CheckpointError``, on all ranks together, when checkpoints keep failing to be written.
     """
     ranks = parts.parallel.gather(own_state(parts, state))
-    with mean_buffers(parts) if differ(parts, state) else nullcontext():
+    with mean_buffers(parts, state) if differ(parts, state) else nullcontext():
         content = snapshot(parts, state) | {"ranks": ranks}
     problem = None
     if parts.writer is not None:
@@ -67,9 +67,9 @@ def float_buffers(parts: Parts) -> list[Tensor]:
 
 
 @contextmanager
-def mean_buffers(parts: Parts) -> Iterator[None]:
-    """Batch statistics are the mean over ranks inside, and each rank's own again afterwards, so that a snapshot changes nothing."""
-    buffers = float_buffers(parts)
+def mean_buffers(parts: Parts, state: TrainState) -> Iterator[None]:
+    """Batch statistics are the mean over ranks inside; in mid-epoch they are each rank's own again afterwards: a look changes nothing."""
+    buffers = float_buffers(parts) if differ(parts, state) else []
     own = [buffer.clone() for buffer in buffers]
     parts.sync_buffers()
     yield

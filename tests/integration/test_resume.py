@@ -95,6 +95,18 @@ def test_after_sigterm_in_mid_epoch(shell, whole, parallel):
 
 
 @pytest.mark.slow
+def test_a_run_that_ended_in_mid_epoch_goes_on_from_its_own_batch_statistics(shell, whole):
+    """``train.max_steps`` ends with an evaluation on the mean over ranks, which must not take the place of each rank's own."""
+    settings = (*SETTINGS, "parallel=ddp", "schedule=constant", "train.max_steps=33")
+    one = shell.run("src.train", *settings, name="to-33").ok()
+    shell.run("src.train", *settings, "train.max_steps=27", name="to-27").ok()
+    resumed = shell.run("src.train", *settings, "resume=to-27", name="to-33-resumed").ok()
+    for part in ("model", "ema", "optimizer", "ranks"):
+        assert_same_bits(newest(resumed)[part], newest(one)[part], part)
+    assert resumed.result["metrics"]["val/loss"] == one.result["metrics"]["val/loss"]
+
+
+@pytest.mark.slow
 def test_after_sigkill_from_the_last_checkpoint(shell, whole):
     """FAULTS row 1: of both ranks' own statistics and random numbers, in mid-epoch, into a new directory."""
     undisturbed = whole("ddp")
