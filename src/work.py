@@ -79,7 +79,8 @@ def run_training(config: Config, *, run_dir: Path, rank: Rank, signals: StopSign
     signals.graceful = True  # from here on there is a step to finish and something to save
     try:
         if parts.writer is not None:
-            parts.writer.start(size if rank.device.type == "cuda" else 0)
+            on_gpu = rank.device.type == "cuda" and not parts.parallel.shares  # shares are gathered on the host
+            parts.writer.start(size if on_gpu else 0)
         loop.fit(parts, state)
     finally:
         signals.closing = True  # what was reached is written down, whoever is impatient

@@ -23,40 +23,37 @@ def host_bytes(tensor: Tensor) -> int:
 class HostMemory:
     """Memory for one snapshot of what is on a GPU, page-locked, so that the copies don't wait for each other.
 
-    Locking a GiB takes about half a second: here it is one block, locked before there is anything to hold. What doesn't fit gets
-    memory of its own, and the block is large enough after the next ``recycle``.
+    Locking a GiB takes about half a second: here it is one block, locked before there is anything to hold. torch makes it a power of
+    two. What doesn't fit gets memory of its own, and the block is large enough after the next ``recycle``.
     """
 
     def __init__(self, size: int = 0) -> None:
         """Lock ``size`` bytes; where there is no memory for them, no harm is done yet."""
         self._bytes = memoryview(bytearray())
         self._used = 0
-        with suppress(RuntimeError):
-            self._lock(size)
+        self._grow(size)
 
     def recycle(self) -> None:
         """Nothing that was given out is in use any more."""
         needed, self._used = self._used, 0
-        if needed > len(self._bytes):
-            self._bytes = memoryview(bytearray())
-            with suppress(RuntimeError):
-                self._lock(needed)
+        self._grow(needed)
 
     def empty_like(self, tensor: Tensor) -> Tensor:
         """An uninitialised tensor on the host, with a storage of its own size. Raises ``RuntimeError`` without memory."""
         begin, size, dtype = self._used, host_bytes(tensor), host_dtype(tensor)
         self._used += size
         if begin + size > len(self._bytes) or tensor.numel() == 0:
-            return torch.empty(tensor.shape, dtype=dtype, pin_memory=torch.cuda.is_available())
+            return torch.empty(tensor.shape, dtype=dtype, pin_memory=torch.cuda.is_initialized())
         return torch.frombuffer(self._bytes, dtype=dtype, count=tensor.numel(), offset=begin).view(tensor.shape)
 
-    def _lock(self, size: int) -> None:
-        block = torch.empty(size, dtype=torch.uint8, pin_memory=torch.cuda.is_available())
-        self._bytes = block.numpy().data
-
-    def __bool__(self) -> bool:
-        """Whether something of it is in use."""
-        return self._used > 0
+    def _grow(self, size: int) -> None:
+        if size <= len(self._bytes):
+            return
+        self._bytes = memoryview(bytearray())  # the old block goes first
+        with suppress(RuntimeError):
+            # A run on the CPU of a machine with a GPU must not wake it, which locking would.
+            block = torch.empty(size, dtype=torch.uint8, pin_memory=torch.cuda.is_initialized())
+            self._bytes = block.numpy().data
 
 
 def to_host(content: Any, memory: HostMemory | None = None) -> Any:
@@ -65,7 +62,7 @@ def to_host(content: Any, memory: HostMemory | None = None) -> Any:
     With ``memory`` nothing in it is shared with ``content``: tensors on a GPU are copied there all at once.
     """
     plain = _to_host(content, memory)
-    if memory and torch.cuda.is_available():
+    if memory is not None and torch.cuda.is_initialized():
         torch.cuda.synchronize()
     return plain
 

@@ -3,7 +3,7 @@
 import json
 import logging
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import asdict
 from typing import Any
 
@@ -33,12 +33,13 @@ def save(parts: Parts, state: TrainState, *, last: bool) -> None:
     Raises ``CheckpointError``, on all ranks together, when checkpoints keep failing to be written.
     """
     ranks = parts.parallel.gather(own_state(parts, state))
-    with mean_buffers(parts, state) if differ(parts, state) else nullcontext():
+    with mean_buffers(parts, state):
         content = snapshot(parts, state) | {"ranks": ranks}
+        if parts.writer is not None:  # it takes the tensors as they are now
+            about = {"step": state.step, "epoch": state.epoch, "value": state.best_value, "tracking": tracking_ref(parts)}
+            parts.writer.put(content, about=about, is_best=state.is_best)
     problem = None
     if parts.writer is not None:
-        about = {"step": state.step, "epoch": state.epoch, "value": state.best_value, "tracking": tracking_ref(parts)}
-        parts.writer.put(content, about=about, is_best=state.is_best)
         if last:
             parts.writer.wait()
         problem = parts.writer.problem(last=last)
@@ -52,7 +53,7 @@ def own_state(parts: Parts, state: TrainState) -> dict[str, Any]:
     return {
         "rng": rng_state(parts.rank.device),
         "meter": parts.meter.state_dict(),
-        "buffers": [buffer.cpu() for buffer in float_buffers(parts)] if differ(parts, state) else None,
+        "buffers": [buffer.to("cpu", copy=True) for buffer in float_buffers(parts)] if differ(parts, state) else None,
     }
 
 

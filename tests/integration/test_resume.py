@@ -104,6 +104,10 @@ def test_a_run_that_ended_in_mid_epoch_goes_on_from_its_own_batch_statistics(she
     for part in ("model", "ema", "optimizer", "ranks"):
         assert_same_bits(newest(resumed)[part], newest(one)[part], part)
     assert resumed.result["metrics"]["val/loss"] == one.result["metrics"]["val/loss"]
+    evaluated = shell.run(
+        "src.evaluate", f"checkpoint={one.run_dir.name}/checkpoints/step-00000033.pt", "trust_code=true", name="at-33"
+    ).ok()
+    assert evaluated.result["metrics"]["val/loss"] == one.result["metrics"]["val/loss"]
 
 
 @pytest.mark.slow
